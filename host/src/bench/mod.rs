@@ -1,0 +1,1 @@
+//! Measurements of prefill and decode speed in llama-bench's terms.

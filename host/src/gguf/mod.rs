@@ -1,0 +1,1 @@
+//! GGUF files: reading, checking and writing.

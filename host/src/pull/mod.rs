@@ -1,0 +1,1 @@
+//! The demo models: fetched once, checked, and kept in the user's cache folder.

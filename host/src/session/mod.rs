@@ -1,0 +1,1 @@
+//! A sequence on a backend: its KV cache, prefill and decode.
