@@ -1,11 +1,16 @@
 //! The block formats against values that an independent implementation decoded.
 //!
 //! `data/quant_blocks.json` holds 12 random blocks of each format (zero, subnormal, negative and
-//! large scales among them) with their values by the Python package `gguf`.
+//! large scales among them) with their values by the Python package `gguf`;
+//! `data/quantized_rows.json` holds rows of 64 values (random ones of several magnitudes, an
+//! outlier, zeros, a constant, both extremes, ties) with the blocks that the same package makes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeMap;
+
 use gpu::quant::{Format, dequantize_row};
+use lanemap::quantize::quantize_row;
 use serde::Deserialize;
 
 /// One format's recorded blocks. For the unquantized formats a "block" is a row of 64 numbers.
@@ -66,6 +71,27 @@ fn every_recorded_block_is_equal_to_the_last_bit() {
                 }
                 assert_eq!(out.len(), expected.len(), "{format} block {number}");
             }
+        }
+    }
+}
+
+#[test]
+fn every_recorded_row_is_quantized_to_the_same_bytes() {
+    #[derive(Deserialize)]
+    struct Recorded {
+        rows: Vec<Vec<f64>>,
+        /// By format, the rows' blocks in hexadecimal.
+        bytes: BTreeMap<String, Vec<String>>,
+    }
+    let Recorded { rows, bytes } = serde_json::from_str(include_str!("data/quantized_rows.json")).unwrap();
+    assert_eq!((rows.len(), bytes.len()), (11, 7));
+
+    for (name, expected) in bytes {
+        let format = Format::ALL.into_iter().find(|format| format.name() == name).unwrap();
+        assert_eq!(expected.len(), rows.len());
+        for (number, (row, expected)) in rows.iter().zip(&expected).enumerate() {
+            let row: Vec<f32> = row.iter().map(|&x| x as f32).collect();
+            assert_eq!(quantize_row(format, &row).unwrap(), from_hex(expected), "{format}, row {number}");
         }
     }
 }

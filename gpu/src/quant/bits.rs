@@ -72,7 +72,7 @@ pub fn q3_k_scales(packed: &[u8; 12]) -> [i8; 16] {
     let [l0, l1, l2, l3, l4, l5, l6, l7, high @ ..] = packed;
     let low: [u8; 16] = unpack::<4, 8, _, _>(&[*l0, *l1, *l2, *l3, *l4, *l5, *l6, *l7]);
     let high: [u8; 16] = unpack::<2, 4, _, _>(high);
-    core::array::from_fn(|j| (low[j] | (high[j] << 4)) as i8 - 32)
+    core::array::from_fn(|j| ((low[j] | (high[j] << 4)) as i8).wrapping_sub(32))
 }
 
 /// The eight 6-bit scales of an IQ4_XS block, from -32 to 31.
@@ -84,7 +84,7 @@ pub fn q3_k_scales(packed: &[u8; 12]) -> [i8; 16] {
 pub fn iq4_xs_scales(low: &[u8; 4], high: u16) -> [i8; 8] {
     let low: [u8; 8] = unpack::<4, 1, _, _>(low);
     let high: [u8; 8] = unpack::<2, 1, _, _>(&high.to_le_bytes());
-    core::array::from_fn(|j| (low[j] | (high[j] << 4)) as i8 - 32)
+    core::array::from_fn(|j| ((low[j] | (high[j] << 4)) as i8).wrapping_sub(32))
 }
 
 /// `scale * q - min` for each value of a super-block of 256, with a scale and a min for each of
