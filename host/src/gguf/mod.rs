@@ -25,18 +25,22 @@
 mod cursor;
 mod error;
 mod escape;
+mod owned;
 mod part;
 mod split;
 mod tensor;
 mod value;
+mod writer;
 
 use std::path::Path;
 
 pub use cursor::Fault;
 pub use error::{ErrorKind, GgufError};
 pub use escape::escape;
+pub use owned::OwnedValue;
 pub use tensor::TensorInfo;
 pub use value::{Array, Value, ValueType, Values};
+pub use writer::GgufWriter;
 
 use error::shown;
 use part::Part;
