@@ -435,6 +435,9 @@ fn o7_split_faults() {
     let parts = paths.iter().map(|path| std::fs::read(path).unwrap()).collect::<Vec<_>>();
     fails(&folder.write("whole.gguf", &parts.concat()), &["part 1 of 3", "-00001-of-00003.gguf", "cat"]);
     fails(&folder.write("b.gguf", &parts[1]), &["part 2 of 3", "-00002-of-00003.gguf"]);
+    let last = GgufWriter::new().meta("split.no", u64::MAX).meta("split.count", u64::MAX).to_bytes().unwrap();
+    fails(&folder.write("last.gguf", &last), &["part 18446744073709551615 of 18446744073709551615"]);
+    fails(&folder.write("m-99999-of-99999.gguf", &last), &["named part 99999 of 99999"]);
     // Named as a part by somebody, but a whole model by its own account.
     let path = folder.write("m-00001-of-00002.gguf", &tiny().to_bytes().unwrap());
     fails(&path, &["named part 1 of 2", "part 1 of 1"]);

@@ -7,6 +7,7 @@ use gpu::quant::Format;
 use super::escape::escape;
 use super::owned::{OwnedValue, encode_string};
 use super::part::{DEFAULT_ALIGNMENT, MAX_ALIGNMENT};
+use super::tensor::MAX_DIMS;
 
 /// A GGUF file to be written: metadata and tensors in the order in which they are added.
 ///
@@ -178,7 +179,7 @@ impl Tensor {
     fn check(&self) -> io::Result<()> {
         let Self { name, dims, format, bytes } = self;
         let product = dims.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim)).unwrap_or(0);
-        let whole = (1..=4).contains(&dims.len())
+        let whole = (1..=MAX_DIMS).contains(&dims.len())
             && product > 0
             && dims[0].is_multiple_of(format.block_elements() as u64);
         let wanted = (product / format.block_elements() as u64).checked_mul(format.block_bytes() as u64);
