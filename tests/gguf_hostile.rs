@@ -283,8 +283,8 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 #[expect(unsafe_code, reason = "an allocator can only be counted by being one")]
-// SAFETY: every call is passed on to the system's allocator unchanged; the default `realloc` allocates, copies and
-// frees through these two, so that both blocks count while both live.
+// SAFETY: every call is passed on to the system's allocator unchanged; the default `realloc` allocates,
+// copies and frees through these two, so that both blocks count while both live.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let live = LIVE.fetch_add(layout.size(), Relaxed) + layout.size();

@@ -60,8 +60,8 @@ impl Gguf {
     /// Opens and checks a file. Of a split model, `path` names the first part
     /// (`…-00001-of-0000N.gguf`); the others are found beside it.
     ///
-    /// The files are mapped, not read: they must not be changed or shortened while they are open. (Replacing one
-    /// by renaming another over it is fine.)
+    /// The files are mapped, not read: they must not be changed or shortened while they are open.
+    /// (Replacing one by renaming another over it is fine.)
     ///
     /// # Errors
     /// A file that cannot be read, is not GGUF of version 2 or 3, is truncated, contradicts itself, or

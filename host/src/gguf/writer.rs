@@ -86,9 +86,9 @@ impl GgufWriter {
     /// Writes the file.
     ///
     /// # Errors
-    /// Of kind [`ErrorKind::InvalidInput`] if a reader would refuse the file: a version or an alignment that is not
-    /// possible, an array with an element of another type, a name used twice, a shape that its format cannot
-    /// have or that does not match the tensor's bytes. Otherwise an error of `out`.
+    /// Of kind [`ErrorKind::InvalidInput`] if a reader would refuse the file: a version or an alignment
+    /// that is not possible, an array with an element of another type, a name used twice, a shape that
+    /// its format cannot have or that does not match the tensor's bytes. Otherwise an error of `out`.
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
         self.check()?;
         let header = self.header()?;
