@@ -73,8 +73,8 @@ fn argmax(logits: &[f32]) -> u32 {
 }
 
 fn check(id: &str, bound: &Bound) {
-    let Some(path) = support::real_model(id) else { return };
-    let records = support::goldens(id);
+    let Some(path) = support::models::real_model(id) else { return };
+    let records = support::models::goldens(id);
     let mut worst = 0.0f64;
     let (mut compared, mut streams) = (0, 0);
     let mut session = session(&path, bound.exact, 1024);
