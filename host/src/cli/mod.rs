@@ -2,6 +2,8 @@
 //!
 //! Exit codes: 0 success, 1 failure, 2 usage (a wrong flag or value, a refused input).
 
+pub mod pull;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -16,7 +18,9 @@ struct Cli {
 
 /// The commands, in the order in which the help lists them.
 #[derive(Debug, Subcommand)]
-enum Command {}
+enum Command {
+    Pull(pull::Args),
+}
 
 /// An error that is the caller's to mend: a wrong flag, value or input. Ends with exit code 2.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +31,9 @@ pub struct UsageError(pub String);
 #[must_use]
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result: anyhow::Result<()> = match cli.command {};
+    let result: anyhow::Result<()> = match cli.command {
+        Command::Pull(args) => pull::run(&args),
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
