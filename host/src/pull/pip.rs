@@ -78,15 +78,6 @@ fn read_stderr(child: &mut Child) -> thread::JoinHandle<String> {
 
 /// The cause of a failure, from what pip wrote.
 fn diagnose(stderr: &str, status: &str) -> FetchError {
-    /// What urllib3, which pip brings with it, says when a connection fails.
-    const NETWORK: [&str; 6] = [
-        "NewConnectionError",
-        "NameResolutionError",
-        "ConnectTimeout",
-        "ReadTimeout",
-        "ProxyError",
-        "SSLError",
-    ];
     let says = |text: &str| stderr.contains(text);
     let line = last_line(stderr).unwrap_or(status).to_owned();
     if says("No module named pip") {
@@ -95,13 +86,30 @@ fn diagnose(stderr: &str, status: &str) -> FetchError {
         FetchError::DiskFull
     } else if says("Operation cancelled by user") {
         FetchError::Interrupted
-    } else if NETWORK.iter().any(|name| says(name)) {
-        FetchError::NoNetwork(line)
+    } else if let Some(reason) = lost_connection(stderr) {
+        FetchError::NoNetwork(reason.to_owned())
     } else if says("No matching distribution found") {
         FetchError::NotFound(line)
     } else {
         FetchError::Other(line)
     }
+}
+
+/// Why pip's last connection failed, without the addresses of Python objects before it.
+fn lost_connection(stderr: &str) -> Option<&str> {
+    /// What urllib3, which pip brings with it, calls it when a connection fails.
+    const NAMES: [&str; 6] = [
+        "NewConnectionError",
+        "NameResolutionError",
+        "ConnectTimeout",
+        "ReadTimeout",
+        "ProxyError",
+        "SSLError",
+    ];
+    let line = stderr.lines().rev().find(|line| NAMES.iter().any(|name| line.contains(name)))?;
+    let reason = line.rsplit_once("broken by '").map_or(line, |(_, reason)| reason);
+    let reason = reason.rsplit_once(">: ").map_or(reason, |(_, reason)| reason);
+    Some(reason.split_once("')").map_or(reason, |(reason, _)| reason).trim())
 }
 
 /// pip's last error, or else its last line.
@@ -142,10 +150,13 @@ mod tests {
         let cases = [
             ("/usr/bin/python3: No module named pip\n", FetchError::NoPip),
             (
-                "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(...)'\n\
+                "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('<x object \
+                 at 0x7f>: Failed to establish a new connection: [Errno 111] Connection refused')': /x/\n\
                  ERROR: Could not find a version that satisfies the requirement x==1 (from versions: none)\n\
                  ERROR: No matching distribution found for x==1\n",
-                FetchError::NoNetwork("No matching distribution found for x==1".into()),
+                FetchError::NoNetwork(
+                    "Failed to establish a new connection: [Errno 111] Connection refused".into(),
+                ),
             ),
             (
                 "ERROR: No matching distribution found for x==1\n\n[notice] A new release of pip\n",
