@@ -39,7 +39,7 @@ mod tests {
     fn a_refusal_names_flag_and_value_in_one_line() {
         assert_eq!(
             refusal(&["--batch", "0", "--file", "a"]),
-            "error: invalid value '0' for '--batch <batch>': 0 is not in 1..4294967295"
+            "error: invalid value '0' for '--batch <batch>': 0 is not in 1..=4294967295"
         );
         assert_eq!(refusal(&[]), "error: the following required arguments were not provided: --file <file>");
         assert_eq!(
