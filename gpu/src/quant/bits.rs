@@ -37,6 +37,14 @@ pub fn unpack<const BITS: usize, const RUN: usize, const BYTES: usize, const VAL
     values
 }
 
+/// The signed value of a field of at most seven bits that is stored with `offset` added.
+#[inline]
+#[must_use]
+pub const fn centred(stored: u8, offset: i8) -> i8 {
+    // Seven bits never wrap; saying so leaves no overflow check in a kernel.
+    (stored as i8).wrapping_sub(offset)
+}
+
 /// The eight 6-bit scales and the eight 6-bit mins of a Q4_K or Q5_K block.
 ///
 /// Twelve bytes, for `j` in 0..4 (the number is that of the sub-block):
@@ -72,7 +80,7 @@ pub fn q3_k_scales(packed: &[u8; 12]) -> [i8; 16] {
     let [l0, l1, l2, l3, l4, l5, l6, l7, high @ ..] = packed;
     let low: [u8; 16] = unpack::<4, 8, _, _>(&[*l0, *l1, *l2, *l3, *l4, *l5, *l6, *l7]);
     let high: [u8; 16] = unpack::<2, 4, _, _>(high);
-    core::array::from_fn(|j| ((low[j] | (high[j] << 4)) as i8).wrapping_sub(32))
+    core::array::from_fn(|j| centred(low[j] | (high[j] << 4), 32))
 }
 
 /// The eight 6-bit scales of an IQ4_XS block, from -32 to 31.
@@ -84,7 +92,7 @@ pub fn q3_k_scales(packed: &[u8; 12]) -> [i8; 16] {
 pub fn iq4_xs_scales(low: &[u8; 4], high: u16) -> [i8; 8] {
     let low: [u8; 8] = unpack::<4, 1, _, _>(low);
     let high: [u8; 8] = unpack::<2, 1, _, _>(&high.to_le_bytes());
-    core::array::from_fn(|j| ((low[j] | (high[j] << 4)) as i8).wrapping_sub(32))
+    core::array::from_fn(|j| centred(low[j] | (high[j] << 4), 32))
 }
 
 /// `scale * q - min` for each value of a super-block of 256, with a scale and a min for each of

@@ -15,8 +15,11 @@ pub trait Block: bytemuck::Pod + Send + Sync {
 
     /// The values, in the order of the row.
     ///
-    /// Exact: each is the format's formula evaluated in f32, one rounding per operation and
-    /// nothing fused, so every machine gives the same bits, the sign of zero included.
+    /// Exact: each is the format's formula evaluated in f32, so every machine gives the same bits,
+    /// the sign of zero included. The scales of a file have at most 11 significant bits, so their
+    /// products with a sub-block's scale and a quant are exact (24 bits at most), and only the
+    /// addition of a minimum rounds: fusing it with the product changes nothing. Q8_K alone, whose
+    /// scale is an f32, rounds its product.
     fn dequantize(&self) -> Self::Values;
 }
 

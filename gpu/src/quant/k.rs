@@ -4,7 +4,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::bits::{q3_k_scales, scale_sub_blocks, scales_and_mins, unpack};
+use super::bits::{centred, q3_k_scales, scale_sub_blocks, scales_and_mins, unpack};
 use super::{Block, Format, f16};
 
 /// 2-bit quants in 16 sub-blocks of 16: value = `(d * scale) * q - (dmin * min)`.
@@ -76,7 +76,7 @@ impl Block for BlockQ3_K {
         let d = self.d.to_f32();
         let low: [u8; 256] = unpack::<2, 32, _, _>(&self.qs);
         let high: [u8; 256] = unpack::<1, 32, _, _>(&self.hmask);
-        let quants: [i8; 256] = core::array::from_fn(|i| ((low[i] | (high[i] << 2)) as i8).wrapping_sub(4));
+        let quants: [i8; 256] = core::array::from_fn(|i| centred(low[i] | (high[i] << 2), 4));
         scale_sub_blocks::<16, _, _>(&quants, q3_k_scales(&self.scales).map(|s| d * f32::from(s)), [0.0; 16])
     }
 }
@@ -196,7 +196,7 @@ impl Block for BlockQ6_K {
         let d = self.d.to_f32();
         let low: [u8; 256] = unpack::<4, 64, _, _>(&self.ql);
         let high: [u8; 256] = unpack::<2, 32, _, _>(&self.qh);
-        let quants: [i8; 256] = core::array::from_fn(|i| ((low[i] | (high[i] << 4)) as i8).wrapping_sub(32));
+        let quants: [i8; 256] = core::array::from_fn(|i| centred(low[i] | (high[i] << 4), 32));
         scale_sub_blocks::<16, _, _>(&quants, self.scales.map(|s| d * f32::from(s)), [0.0; 16])
     }
 }

@@ -143,7 +143,7 @@ fn zeros_stay_zeros() {
 }
 
 #[test]
-fn a_constant_f16_comes_back_exactly_where_there_is_a_minimum_and_as_an_end_elsewhere() {
+fn a_constant_that_f16_holds_comes_back_exactly() {
     for format in [Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1] {
         for value in [3000.0, -3000.0, 0.125] {
             assert_eq!(round_trip(format, &[value; 64]), [value; 64], "{format}");
@@ -177,6 +177,15 @@ fn single_numbers_are_rounded_to_nearest_even() {
         [0.0, f32_of(0x0001_0000)]
     );
     assert_eq!(round_trip(Format::F32, &[f32_of(1), f32::MAX]), [f32_of(1), f32::MAX]);
+}
+
+#[test]
+fn halves_of_a_step_go_away_from_zero_in_q8_0_and_to_even_in_q8_k() {
+    // The step is 1.
+    let mut values = [0.0; 256];
+    values[..8].copy_from_slice(&[-127.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 126.5]);
+    assert_eq!(round_trip(Format::Q8_0, &values)[..8], [-127.0, 1.0, 2.0, 3.0, -1.0, -2.0, -3.0, 127.0]);
+    assert_eq!(round_trip(Format::Q8_K, &values)[..8], [-127.0, 0.0, 2.0, 2.0, 0.0, -2.0, -2.0, 126.0]);
 }
 
 #[test]
