@@ -127,7 +127,7 @@ struct Real(PathBuf);
 
 impl Real {
     fn find(id: &str) -> Option<Self> {
-        support::real_model(id).map(Self)
+        support::models::real_model(id).map(Self)
     }
 
     fn args<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {

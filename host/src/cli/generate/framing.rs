@@ -47,7 +47,7 @@ fn template(
     if !asked && !is_plain(args, text, tokenizer) {
         return Ok(None);
     }
-    let template = ChatTemplate::from_gguf(gguf)
+    let template = ChatTemplate::from_gguf(gguf, tokenizer)
         .with_context(|| format!("the chat template of {} (--no-chat does without)", gguf.path().display()))?;
     if asked && template.is_none() {
         let flag = if args.chat { "--chat" } else { "--system" };
