@@ -197,6 +197,9 @@ fn pieces_of_a_message_stay_the_users() {
     // A template that removes a literal could make users' pieces into a control token.
     let removes = "{{ messages[0].content.replace('##', '') }}<X>";
     assert_eq!(shown(removes, &[("user", "<##X>")]), "⟦<X>⟧<X>");
+    // The template's first `-` makes an overlapping match; the user's last one is the user's all the same.
+    let overlap = "{% if '--' in messages[0].content %}-{{ messages[0].content }}{% endif %}";
+    assert_eq!(shown(overlap, &[("user", "--")]), "⟦---⟧");
     assert_eq!(shown("{{ messages[0].content | upper }}<X>", &[("user", "<x>")]), "⟦<X>⟧<X>");
     assert_eq!(shown("{{ messages[0].content | tojson }}", &[("user", "a<b>")]), "\"⟦a<b>⟧\"");
 }
