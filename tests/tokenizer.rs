@@ -3,8 +3,8 @@
 
 mod support;
 
-use lanemap::gguf::Gguf;
-use lanemap::tokenizer::{ChatTemplate, Detokenizer, Message, Segment, Tokenizer};
+use lanemap::gguf::{Gguf, GgufWriter, OwnedValue, ValueType};
+use lanemap::tokenizer::{ChatError, ChatTemplate, Detokenizer, Message, Segment, Tokenizer, TokenizerError};
 use serde::Deserialize;
 
 /// The fields of a line of `tests/data/goldens/*.jsonl` that concern tokens.
@@ -16,9 +16,8 @@ struct Golden {
 }
 
 fn goldens(id: &str) -> Vec<Golden> {
-    let path = format!("{}/../tests/data/goldens/{id}.jsonl", env!("CARGO_MANIFEST_DIR"));
-    let lines = std::fs::read_to_string(path).unwrap();
-    let goldens: Vec<Golden> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let goldens: Vec<Golden> =
+        support::models::goldens(id).into_iter().map(|line| serde_json::from_value(line).unwrap()).collect();
     assert!(goldens.len() >= 50, "the golden file of {id} has only {} lines", goldens.len());
     goldens
 }
@@ -153,4 +152,47 @@ fn gemma3_has_no_template_of_its_own_and_takes_one_with_a_single_bos() {
     assert_eq!(ids.iter().filter(|&&id| id == end).count(), 1, "only the template's own");
     assert!(!ids.contains(&212), "</s> ends generation, so a user cannot write it");
     assert!([1, 106, 212].iter().all(|&id| tokenizer.is_end_of_generation(id)));
+}
+
+/// A file with these tokenizer keys and nothing else.
+fn written(keys: &[(&str, OwnedValue)]) -> Gguf {
+    let mut writer = GgufWriter::new().meta("general.architecture", "llama");
+    for (key, value) in keys {
+        writer = writer.meta(&format!("tokenizer.{key}"), value.clone());
+    }
+    let folder = support::gguf::Folder::new();
+    Gguf::open(&folder.write("model.gguf", &writer.to_bytes().unwrap())).unwrap()
+}
+
+#[test]
+fn a_file_says_what_its_vocabulary_lacks() {
+    let strings = |texts: &[&str]| OwnedValue::array(ValueType::String, texts.iter().copied());
+    let error = |keys: &[(&str, OwnedValue)]| Tokenizer::from_gguf(&written(keys)).err().unwrap();
+
+    assert!(matches!(error(&[]), TokenizerError::NoVocabulary));
+    assert!(matches!(error(&[("ggml.model", "no_vocab".into())]), TokenizerError::NoVocabulary));
+    let gpt2 = || ("ggml.model", OwnedValue::from("gpt2"));
+    for (keys, named) in [
+        (vec![gpt2()], "tokenizer.ggml.merges"),
+        (vec![gpt2(), ("ggml.merges", strings(&[]))], "tokenizer.ggml.tokens"),
+        (
+            vec![gpt2(), ("ggml.merges", 7_u32.into()), ("ggml.tokens", strings(&["a"]))],
+            "tokenizer.ggml.merges",
+        ),
+        (vec![gpt2(), ("ggml.merges", strings(&[])), ("ggml.tokens", strings(&[]))], "tokenizer.ggml.tokens"),
+    ] {
+        let error = error(&keys).to_string();
+        assert!(error.contains(named) && !error.contains('\n'), "{error}");
+    }
+    // No merge at all is a vocabulary of single tokens.
+    let keys = [gpt2(), ("ggml.merges", strings(&[])), ("ggml.tokens", strings(&["a", "Ġ"]))];
+    let tokenizer = Tokenizer::from_gguf(&written(&keys)).unwrap();
+    assert_eq!(tokenizer.encode("a a", true, true), [0, 1, 0]);
+    assert_eq!((tokenizer.bos(), tokenizer.adds_bos()), (None, false));
+
+    let template = |value: OwnedValue| {
+        ChatTemplate::from_gguf(&written(&[("chat_template", value)]), &tokenizer).err().unwrap()
+    };
+    assert!(matches!(template(1_u32.into()), ChatError::Gguf(_)));
+    assert!(matches!(template("{% if %}".into()), ChatError::Syntax(_)));
 }
