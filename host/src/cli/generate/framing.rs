@@ -29,7 +29,9 @@ pub(super) fn prompt_ids(
         return Ok(ids);
     }
     let bos = tokenizer.bos().ok_or_else(|| {
-        UsageError("the prompt is empty and the model has no token to begin a text with: give a prompt".into())
+        UsageError(
+            "the prompt is empty and the model has no token to begin a text with: give a prompt".into(),
+        )
     })?;
     Ok(vec![bos])
 }
@@ -47,8 +49,9 @@ fn template(
     if !asked && !is_plain(args, text, tokenizer) {
         return Ok(None);
     }
-    let template = ChatTemplate::from_gguf(gguf, tokenizer)
-        .with_context(|| format!("the chat template of {} (--no-chat does without)", gguf.path().display()))?;
+    let template = ChatTemplate::from_gguf(gguf, tokenizer).with_context(|| {
+        format!("the chat template of {} (--no-chat does without)", gguf.path().display())
+    })?;
     if asked && template.is_none() {
         let flag = if args.chat { "--chat" } else { "--system" };
         let message = format!("{flag}: {} has no chat template", gguf.path().display());
@@ -58,8 +61,7 @@ fn template(
 }
 
 fn is_plain(args: &PromptArgs, text: &str, tokenizer: &Tokenizer) -> bool {
-    let spells_control =
-        || tokenizer.encode(text, false, true) != tokenizer.encode(text, false, false);
+    let spells_control = || tokenizer.encode(text, false, true) != tokenizer.encode(text, false, false);
     !text.is_empty() && !(args.special && spells_control())
 }
 
