@@ -10,6 +10,7 @@ pub mod cpu;
 pub mod gguf;
 pub mod model;
 pub mod pull;
+pub mod quantize;
 pub mod sampling;
 pub mod session;
 pub mod tokenizer;

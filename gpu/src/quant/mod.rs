@@ -1,7 +1,28 @@
 //! The GGUF block formats: layout, exact dequantization.
 //!
 //! A tensor's row is a sequence of blocks; a block holds [`Format::block_elements`] values in
-//! [`Format::block_bytes`] bytes. Layouts are those of the GGUF files that llama.cpp writes.
+//! [`Format::block_bytes`] bytes. Layouts are those of the GGUF files that llama.cpp writes;
+//! multi-byte fields are little-endian.
+//!
+//! [`Format`] names a format at run time, [`Block`] is its type, and [`with_block!`] leads from
+//! one to the other.
+
+pub mod bits;
+mod block;
+mod float;
+mod iq4;
+mod k;
+mod q32;
+mod row;
+#[cfg(test)]
+mod tests;
+
+pub use block::{Block, with_block};
+pub use half::{bf16, f16};
+pub use iq4::{BlockIQ4_NL, BlockIQ4_XS, IQ4_VALUES, iq4_value};
+pub use k::{BlockQ2_K, BlockQ3_K, BlockQ4_K, BlockQ5_K, BlockQ6_K, BlockQ8_K};
+pub use q32::{BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0};
+pub use row::{RowError, dequantize_row};
 
 /// A tensor format of a GGUF file. The discriminant is the type id in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -117,6 +138,17 @@ impl Format {
             Self::Q6_K => 210,
             Self::Q8_K => 292,
             Self::IQ4_XS => 136,
+        }
+    }
+
+    /// Bytes of a row of `elements` values; `None` if they are no whole number of blocks or the
+    /// size is beyond `usize`.
+    #[must_use]
+    pub const fn row_bytes(self, elements: usize) -> Option<usize> {
+        if elements.is_multiple_of(self.block_elements()) {
+            (elements / self.block_elements()).checked_mul(self.block_bytes())
+        } else {
+            None
         }
     }
 }

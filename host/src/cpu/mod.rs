@@ -1,1 +1,93 @@
 //! The CPU backend: products on quantized blocks with 8-bit activations, and the exact mode.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `simd` | instruction sets: one loop, compiled for each |
+//! | `unpack`, `activation` | weights and activations as 8-bit groups |
+//! | `product` | matrix products, for every format and both modes |
+//! | `attention`, `cache` | attention over the KV cache |
+//! | `ops` | norms, gates, embeddings |
+//! | `decoder` | one forward pass |
+//!
+//! The exact mode is the oracle: dequantized weights, f32 activations, sums in f64.
+
+mod activation;
+mod attention;
+mod cache;
+mod decoder;
+mod ops;
+mod product;
+mod real;
+mod simd;
+mod unpack;
+
+use std::sync::Arc;
+
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::model::{Config, Model};
+use crate::session::{Backend, BackendError};
+use cache::Cache;
+use decoder::Decoder;
+pub use simd::InstructionSet;
+
+/// How the CPU backend runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CpuOptions {
+    /// Threads; 0 takes one for each processor.
+    pub threads: usize,
+    /// Dequantized weights, f32 activations and f64 sums, instead of 8-bit activations.
+    pub exact: bool,
+}
+
+/// The decoder on the CPU, for one sequence.
+pub struct CpuBackend {
+    decoder: Decoder,
+    pool: ThreadPool,
+    cache: Option<Cache>,
+}
+
+impl CpuBackend {
+    /// Prepares a model: starts the threads and reserves nothing yet.
+    ///
+    /// # Errors
+    /// [`BackendError::Threads`] if the system refuses the threads.
+    pub fn new(model: Arc<Model>, options: CpuOptions) -> Result<Self, BackendError> {
+        let threads = match options.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .map_err(|error| BackendError::Threads { threads, reason: error.to_string() })?;
+        Ok(Self { decoder: Decoder::new(model, options.exact), pool, cache: None })
+    }
+}
+
+impl Backend for CpuBackend {
+    fn config(&self) -> &Config {
+        self.decoder.config()
+    }
+
+    fn description(&self) -> String {
+        let mode = if self.decoder.is_exact() { "exact (f32 activations, f64 sums)" } else { "8-bit activations" };
+        format!("CPU, {}, {} threads, {mode}", InstructionSet::selected().name(), self.pool.current_num_threads())
+    }
+
+    fn allocate(&mut self, context: usize) -> Result<(), BackendError> {
+        let Config { layers, kv_heads, head_dim, .. } = *self.decoder.config();
+        self.cache = None;
+        self.cache = Some(Cache::new(layers, context, kv_heads, head_dim).ok_or_else(|| {
+            let needed = Cache::byte_len(layers, context, kv_heads, head_dim) >> 20;
+            BackendError::OutOfMemory { context, needed }
+        })?);
+        Ok(())
+    }
+
+    fn forward(&mut self, tokens: &[u32], start: usize, logits: bool) -> Result<&[f32], BackendError> {
+        let Self { decoder, pool, cache } = self;
+        let cache = cache.as_mut().expect("a session allocates the cache before it evaluates tokens");
+        Ok(pool.install(|| decoder.forward(cache, tokens, start, logits)))
+    }
+}

@@ -1,1 +1,194 @@
 //! A sequence on a backend: its KV cache, prefill and decode.
+
+use std::ops::ControlFlow;
+
+use crate::model::Config;
+
+/// What runs the decoder for one sequence.
+pub trait Backend: Send {
+    /// The model's description.
+    fn config(&self) -> &Config;
+
+    /// A short description for people: device, instruction set, threads, mode.
+    fn description(&self) -> String;
+
+    /// Allocates the KV cache of `context` positions, in place of an earlier one.
+    ///
+    /// # Errors
+    /// [`BackendError`] if there is not the memory for it.
+    fn allocate(&mut self, context: usize) -> Result<(), BackendError>;
+
+    /// Evaluates `tokens` at the positions `start..`, which have all positions before them in
+    /// the cache. With `logits` it returns those after the last token, `vocab_size` long;
+    /// without, the last layer's rest is spared and the slice is empty.
+    ///
+    /// The caller guarantees that the ids are below `vocab_size` and the positions within the
+    /// allocated context.
+    ///
+    /// # Errors
+    /// [`BackendError`] if the device fails.
+    fn forward(&mut self, tokens: &[u32], start: usize, logits: bool) -> Result<&[f32], BackendError>;
+}
+
+/// A backend's failure.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// The KV cache does not fit.
+    #[error(
+        "a context of {context} positions needs {needed} MiB for its KV cache, and the allocation failed; \
+         ask for a smaller one with --ctx"
+    )]
+    OutOfMemory {
+        /// Positions asked for.
+        context: usize,
+        /// MiB that they need.
+        needed: u128,
+    },
+    /// Threads could not be started.
+    #[error("{threads} threads could not be started: {reason}; ask for fewer with --threads")]
+    Threads {
+        /// Threads asked for.
+        threads: usize,
+        /// What the system said.
+        reason: String,
+    },
+}
+
+/// Why a session did not evaluate its tokens.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The backend failed.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// There were no tokens.
+    #[error("there are no tokens to evaluate")]
+    Empty,
+    /// The context is too short for the tokens.
+    #[error("{needed} tokens do not fit into the context of {context}; ask for a larger one with --ctx")]
+    ContextFull {
+        /// Positions needed.
+        needed: usize,
+        /// Positions there are.
+        context: usize,
+    },
+    /// An id is no token of the model.
+    #[error("token {id} is not in the vocabulary of {vocab_size}")]
+    UnknownToken {
+        /// The id.
+        id: u32,
+        /// Tokens in the vocabulary.
+        vocab_size: usize,
+    },
+    /// The caller's `progress` asked to stop.
+    #[error("interrupted after {done} of {total} tokens")]
+    Interrupted {
+        /// Tokens evaluated.
+        done: usize,
+        /// Tokens asked for.
+        total: usize,
+    },
+}
+
+/// One sequence: which positions are filled, and the backend that holds them.
+pub struct Session {
+    backend: Box<dyn Backend>,
+    context: usize,
+    position: usize,
+}
+
+impl Session {
+    /// A session with room for `context` positions.
+    ///
+    /// # Errors
+    /// [`BackendError`] if the KV cache does not fit into memory.
+    pub fn new(mut backend: Box<dyn Backend>, context: usize) -> Result<Self, BackendError> {
+        backend.allocate(context)?;
+        Ok(Self { backend, context, position: 0 })
+    }
+
+    /// The model's description.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        self.backend.config()
+    }
+
+    /// The backend's description, for people.
+    #[must_use]
+    pub fn description(&self) -> String {
+        self.backend.description()
+    }
+
+    /// Positions that are filled.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Positions there is room for.
+    #[must_use]
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Forgets all positions from `position` on.
+    pub fn rewind(&mut self, position: usize) {
+        self.position = self.position.min(position);
+    }
+
+    /// Evaluates prompt tokens in chunks of `batch` and returns the logits after the last one.
+    /// `progress` is told the tokens done and in all before the first and after each chunk, and
+    /// may stop the work.
+    ///
+    /// # Errors
+    /// [`SessionError`]; on [`SessionError::Interrupted`] the chunks done so far stay.
+    pub fn prefill(
+        &mut self,
+        tokens: &[u32],
+        batch: usize,
+        progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<&[f32], SessionError> {
+        self.check(tokens)?;
+        let total = tokens.len();
+        let batch = batch.max(1);
+        let mut done = 0;
+        loop {
+            if progress(done, total).is_break() {
+                return Err(SessionError::Interrupted { done, total });
+            }
+            let chunk = &tokens[done..total.min(done + batch)];
+            let start = self.position;
+            done += chunk.len();
+            self.position += chunk.len();
+            if done == total {
+                let _ = progress(done, total);
+                return Ok(self.backend.forward(chunk, start, true)?);
+            }
+            self.backend.forward(chunk, start, false)?;
+        }
+    }
+
+    /// Evaluates one generated token and returns the logits after it.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn decode(&mut self, token: u32) -> Result<&[f32], SessionError> {
+        self.check(&[token])?;
+        self.position += 1;
+        Ok(self.backend.forward(&[token], self.position - 1, true)?)
+    }
+
+    fn check(&self, tokens: &[u32]) -> Result<(), SessionError> {
+        let vocab_size = self.config().vocab_size;
+        if tokens.is_empty() {
+            return Err(SessionError::Empty);
+        }
+        if let Some(&id) = tokens.iter().find(|&&id| id as usize >= vocab_size) {
+            return Err(SessionError::UnknownToken { id, vocab_size });
+        }
+        let needed = self.position + tokens.len();
+        if needed > self.context {
+            return Err(SessionError::ContextFull { needed, context: self.context });
+        }
+        Ok(())
+    }
+}

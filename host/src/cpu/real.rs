@@ -1,0 +1,155 @@
+//! The type of sums: f32 in the fast mode, f64 in the exact one.
+
+use std::ops::{Add, Mul};
+
+use super::simd::Simd;
+
+/// A type in which f32 values are accumulated.
+pub(super) trait Real: Copy + Add<Output = Self> + Mul<Output = Self> + PartialOrd + Send {
+    const ZERO: Self;
+    const NEG_INFINITY: Self;
+    fn from_f32(x: f32) -> Self;
+    fn to_f32(self) -> f32;
+    /// `a · b + c`.
+    fn fma<S: Simd>(a: f32, b: f32, c: Self) -> Self;
+    /// `self · b + c`.
+    fn scale_add<S: Simd>(self, b: f32, c: Self) -> Self;
+    /// `e^self`, of numbers up to zero.
+    fn exp<S: Simd>(self) -> Self;
+    fn tanh(self) -> Self;
+}
+
+impl Real for f32 {
+    const ZERO: Self = 0.0;
+    const NEG_INFINITY: Self = Self::NEG_INFINITY;
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        x
+    }
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self
+    }
+    #[inline(always)]
+    fn fma<S: Simd>(a: f32, b: f32, c: Self) -> Self {
+        S::fma(a, b, c)
+    }
+    #[inline(always)]
+    fn scale_add<S: Simd>(self, b: f32, c: Self) -> Self {
+        S::fma(self, b, c)
+    }
+    #[inline(always)]
+    fn exp<S: Simd>(self) -> Self {
+        exp::<S>(self)
+    }
+    #[inline(always)]
+    fn tanh(self) -> Self {
+        self.tanh()
+    }
+}
+
+impl Real for f64 {
+    const ZERO: Self = 0.0;
+    const NEG_INFINITY: Self = Self::NEG_INFINITY;
+    #[inline(always)]
+    fn from_f32(x: f32) -> Self {
+        Self::from(x)
+    }
+    #[inline(always)]
+    fn to_f32(self) -> f32 {
+        self as f32
+    }
+    #[inline(always)]
+    fn fma<S: Simd>(a: f32, b: f32, c: Self) -> Self {
+        // The product of two f32 is exact in f64: this is fused in effect.
+        Self::from(a) * Self::from(b) + c
+    }
+    #[inline(always)]
+    fn scale_add<S: Simd>(self, b: f32, c: Self) -> Self {
+        self * Self::from(b) + c
+    }
+    #[inline(always)]
+    fn exp<S: Simd>(self) -> Self {
+        self.exp()
+    }
+    #[inline(always)]
+    fn tanh(self) -> Self {
+        self.tanh()
+    }
+}
+
+/// The sum of eight lanes, in a fixed order.
+#[inline(always)]
+pub(super) fn sum<T: Copy + Add<Output = T>>(lanes: [T; 8]) -> T {
+    let [a, b, c, d, e, f, g, h] = lanes;
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
+
+/// `e^x` in f32 without a call, so that a loop over it vectorizes: relative error below 2e-7.
+///
+/// `2^k` is put together from bits and multiplied with a polynomial for `2^f`, |f| ≤ ½. Below
+/// the smallest normal number the result is zero, above the largest infinity; NaN stays NaN.
+#[inline(always)]
+pub(super) fn exp<S: Simd>(x: f32) -> f32 {
+    // ln 2 in two parts, the first with few enough bits for an exact product with k.
+    const LN2_HIGH: f32 = 0.693_359_4;
+    const LN2_LOW: f32 = -2.121_944_4e-4;
+    /// Taylor coefficients of `e^r`, highest first: the remainder is below 2^-26 for |r| ≤ ½ ln 2.
+    const COEFFICIENTS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
+    let clamped = x.clamp(-87.3, 88.72);
+    let k = (clamped * std::f32::consts::LOG2_E).round_ties_even();
+    let r = S::fma(k, -LN2_LOW, S::fma(k, -LN2_HIGH, clamped));
+    let mut polynomial = COEFFICIENTS[0];
+    for coefficient in &COEFFICIENTS[1..] {
+        polynomial = S::fma(polynomial, r, *coefficient);
+    }
+    // k is in -126..=128; 2^128 does not fit, hence two steps.
+    let half = k * 0.5;
+    let first = half.round_ties_even();
+    let power = |k: f32| f32::from_bits(((k + 127.0) as u32) << 23);
+    let value = polynomial * power(first) * power(k - first);
+    if x < -87.3 {
+        0.0
+    } else if x > 88.72 {
+        f32::INFINITY
+    } else {
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simd::{Kernel, dispatch};
+    use super::*;
+
+    struct Exp<'a>(&'a mut [f32]);
+    impl Kernel for Exp<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run<S: Simd>(self) {
+            for x in self.0 {
+                *x = exp::<S>(*x);
+            }
+        }
+    }
+
+    #[test]
+    fn exp_is_close_to_the_exact_one() {
+        let inputs: Vec<f32> = (-87_000..=88_000).map(|i| i as f32 / 1000.0 + 3e-4).collect();
+        let mut outputs = inputs.clone();
+        dispatch(Exp(&mut outputs));
+        for (x, y) in inputs.into_iter().zip(outputs) {
+            let exact = f64::from(x).exp();
+            let error = (f64::from(y) - exact).abs() / exact;
+            assert!(error <= 2e-7, "exp({x}) = {y}, exact {exact}, relative error {error:e}");
+        }
+    }
+
+    #[test]
+    fn exp_at_the_ends() {
+        let mut x = [f32::NEG_INFINITY, -200.0, 0.0, 200.0, f32::INFINITY, f32::NAN];
+        dispatch(Exp(&mut x));
+        assert_eq!(x[..5], [0.0, 0.0, 1.0, f32::INFINITY, f32::INFINITY]);
+        assert!(x[5].is_nan());
+    }
+}

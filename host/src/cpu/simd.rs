@@ -1,0 +1,368 @@
+//! Instruction sets: one portable loop, compiled once for each.
+//!
+//! A [`Kernel`] is written once, against the few words of [`Simd`]. [`dispatch`] compiles its
+//! body under `#[target_feature]` for every instruction set of the architecture and runs the
+//! best one that the processor has, so that the compiler's vectorizer does the rest. Two
+//! words are intrinsics because a measurement asked for them (`docs/results.md`): the 8-bit
+//! dot product and the f16 conversion.
+#![expect(unsafe_code, reason = "intrinsics and calls across target features; each block names its facts")]
+
+use std::sync::OnceLock;
+
+use half::f16;
+
+/// The words in which the CPU kernels are written.
+pub trait Simd: Copy {
+    /// Sums of four neighbouring products: `out[l] = Σ_{j<4} w[4l+j] · a[4l+j]`, exact.
+    ///
+    /// `narrow`, a constant at every call, promises that every `w` is at most 127, which allows a shorter instruction
+    /// sequence where pairs of products are added in 16 bits.
+    fn dot(w: &[u8; 32], a: &[i8; 32], narrow: bool) -> [i32; 8];
+
+    /// Eight f16 values as f32, exact.
+    fn widen(h: &[f16; 8]) -> [f32; 8];
+
+    /// `a · b + c`, fused where the instruction set has it.
+    fn fma(a: f32, b: f32, c: f32) -> f32;
+}
+
+/// A computation that [`dispatch`] compiles for every instruction set.
+///
+/// `run` and all it calls must be `#[inline(always)]`: a function that is not inlined is
+/// compiled for the baseline instruction set.
+pub trait Kernel {
+    /// What the kernel returns.
+    type Output;
+    /// The body.
+    fn run<S: Simd>(self) -> Self::Output;
+}
+
+/// The instruction sets there is a version for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstructionSet {
+    /// The architecture's baseline: SSE2 on x86-64, NEON on aarch64.
+    Baseline,
+    /// AVX2 with FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512 (F, VL, BW) with VNNI.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl InstructionSet {
+    /// Every set that this processor has, worst first.
+    #[must_use]
+    pub fn available() -> Vec<Self> {
+        #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut))]
+        let mut sets = vec![Self::Baseline];
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c");
+            if avx2 {
+                sets.push(Self::Avx2);
+            }
+            if avx2
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vnni")
+            {
+                sets.push(Self::Avx512);
+            }
+        }
+        sets
+    }
+
+    /// The set that [`dispatch`] uses: the best available one, or the one that the
+    /// environment variable `LANEMAP_CPU` names (`baseline`, `avx2`, `avx512`).
+    #[must_use]
+    pub fn selected() -> Self {
+        static SELECTED: OnceLock<InstructionSet> = OnceLock::new();
+        *SELECTED.get_or_init(|| {
+            let sets = Self::available();
+            let best = sets[sets.len() - 1];
+            match std::env::var("LANEMAP_CPU") {
+                Err(_) => best,
+                Ok(name) => sets.into_iter().find(|set| set.name() == name).unwrap_or_else(|| {
+                    tracing::warn!("LANEMAP_CPU={name}: this processor has no such set; using {}", best.name());
+                    best
+                }),
+            }
+        })
+    }
+
+    /// The name that `LANEMAP_CPU` and the reports use.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Baseline => "baseline",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => "avx512",
+        }
+    }
+}
+
+/// Runs `kernel` compiled for the selected instruction set.
+#[inline]
+pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
+    dispatch_on(InstructionSet::selected(), kernel)
+}
+
+/// Runs `kernel` compiled for `set`, which must be one of [`InstructionSet::available`].
+///
+/// # Panics
+/// In a debug build, if the processor does not have `set`.
+#[inline]
+fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Output {
+    match set {
+        InstructionSet::Baseline => kernel.run::<Portable>(),
+        // SAFETY: `set` comes from `InstructionSet::available`, which lists a set only after
+        // the processor reported every feature that the function enables.
+        #[cfg(target_arch = "x86_64")]
+        InstructionSet::Avx2 => unsafe { x86::run_avx2(kernel) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        InstructionSet::Avx512 => unsafe { x86::run_avx512(kernel) },
+    }
+}
+
+/// One f16 as f32, exact, in a few integer instructions and without a call: what the loops use
+/// for a block's scale.
+#[inline(always)]
+pub(super) fn widen(h: f16) -> f32 {
+    // The exponent is moved into place by a multiplication, which also normalizes subnormals;
+    // infinities and NaNs get the f32 exponent by hand.
+    const REBIAS: f32 = f32::from_bits((127 + 112) << 23);
+    let bits = u32::from(h.to_bits());
+    let magnitude = (bits & 0x7fff) << 13;
+    let finite = (f32::from_bits(magnitude) * REBIAS).to_bits();
+    let value = if bits & 0x7c00 == 0x7c00 { magnitude | 0x7f80_0000 } else { finite };
+    f32::from_bits(value | (bits & 0x8000) << 16)
+}
+
+/// f16 values as f32, exact.
+#[inline(always)]
+pub(super) fn widen_slice<S: Simd>(halves: &[f16], out: &mut [f32]) {
+    let (chunks, rest) = halves.as_chunks::<8>();
+    let (out_chunks, out_rest) = out.as_chunks_mut::<8>();
+    for (out, chunk) in out_chunks.iter_mut().zip(chunks) {
+        *out = S::widen(chunk);
+    }
+    for (out, &half) in out_rest.iter_mut().zip(rest) {
+        *out = widen(half);
+    }
+}
+
+/// The words in plain Rust; the oracle of the others.
+#[derive(Clone, Copy)]
+struct Portable;
+
+impl Simd for Portable {
+    #[inline(always)]
+    fn dot(w: &[u8; 32], a: &[i8; 32], _narrow: bool) -> [i32; 8] {
+        let mut out = [0i32; 8];
+        for l in 0..8 {
+            for j in 4 * l..4 * l + 4 {
+                out[l] = out[l].wrapping_add(i32::from(w[j]).wrapping_mul(i32::from(a[j])));
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn widen(h: &[f16; 8]) -> [f32; 8] {
+        h.map(widen)
+    }
+
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        // Without a hardware instruction `mul_add` is a call into libm.
+        if cfg!(any(target_arch = "aarch64", target_feature = "fma")) { a.mul_add(b, c) } else { a * b + c }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use core::arch::x86_64::{
+        __m128i, __m256i, _mm_loadu_si128, _mm256_cvtepi8_epi16, _mm256_cvtepu8_epi16,
+        _mm256_cvtph_ps, _mm256_dpbusd_epi32, _mm256_hadd_epi32, _mm256_loadu_si256, _mm256_madd_epi16,
+        _mm256_maddubs_epi16, _mm256_permute4x64_epi64, _mm256_set1_epi16, _mm256_setzero_si256,
+        _mm256_storeu_ps, _mm256_storeu_si256,
+    };
+
+    use half::f16;
+
+    use super::{Kernel, Simd};
+
+    #[target_feature(enable = "avx2,fma,f16c")]
+    pub(super) fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
+        kernel.run::<Avx2>()
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512vl,avx512bw,avx512vnni")]
+    pub(super) fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
+        kernel.run::<Avx512>()
+    }
+
+    #[inline(always)]
+    fn store(lanes: __m256i) -> [i32; 8] {
+        let mut out = [0i32; 8];
+        // SAFETY: `out` is 32 bytes, the store is unaligned; AVX is there (see `Avx2`).
+        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), lanes) };
+        out
+    }
+
+    #[inline(always)]
+    fn widen(h: &[f16; 8]) -> [f32; 8] {
+        let mut out = [0.0f32; 8];
+        // SAFETY: `h` is 16 bytes and `out` 32, both accesses are unaligned; F16C and AVX are
+        // there (see `Avx2`).
+        unsafe {
+            let half = _mm_loadu_si128(h.as_ptr().cast::<__m128i>());
+            _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(half));
+        }
+        out
+    }
+
+    /// The words on AVX2. Private to this module and named only by `run_avx2`: whoever runs
+    /// its methods is inside that function, so the features it enables are present.
+    #[derive(Clone, Copy)]
+    struct Avx2;
+
+    impl Simd for Avx2 {
+        #[inline(always)]
+        fn dot(w: &[u8; 32], a: &[i8; 32], narrow: bool) -> [i32; 8] {
+            // SAFETY: both arrays are 32 bytes and the loads unaligned (16 bytes each in the
+            // second branch, at offsets 0 and 16); AVX2 is there (see `Avx2`).
+            let lanes = unsafe {
+                if narrow {
+                    let w = _mm256_loadu_si256(w.as_ptr().cast());
+                    let a = _mm256_loadu_si256(a.as_ptr().cast());
+                    // At most 2 · 127 · 128 in magnitude: the 16-bit sums do not saturate.
+                    _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1))
+                } else {
+                    let product = |offset: usize| {
+                        let w = _mm256_cvtepu8_epi16(_mm_loadu_si128(w.as_ptr().add(offset).cast()));
+                        let a = _mm256_cvtepi8_epi16(_mm_loadu_si128(a.as_ptr().add(offset).cast()));
+                        _mm256_madd_epi16(w, a)
+                    };
+                    // `hadd` works in each 128-bit half: its 64-bit quarters hold the lanes
+                    // 0-1, 4-5, 2-3, 6-7.
+                    let pairs = _mm256_hadd_epi32(product(0), product(16));
+                    _mm256_permute4x64_epi64::<0b11_01_10_00>(pairs)
+                }
+            };
+            store(lanes)
+        }
+
+        #[inline(always)]
+        fn widen(h: &[f16; 8]) -> [f32; 8] {
+            widen(h)
+        }
+
+        #[inline(always)]
+        fn fma(a: f32, b: f32, c: f32) -> f32 {
+            a.mul_add(b, c)
+        }
+    }
+
+    /// The words on AVX-512 with VNNI. Named only by `run_avx512`, as `Avx2` is by `run_avx2`.
+    #[derive(Clone, Copy)]
+    struct Avx512;
+
+    impl Simd for Avx512 {
+        #[inline(always)]
+        fn dot(w: &[u8; 32], a: &[i8; 32], _narrow: bool) -> [i32; 8] {
+            // SAFETY: both arrays are 32 bytes and the loads unaligned; AVX-512 VL and VNNI
+            // are there (see `Avx512`).
+            store(unsafe {
+                let w = _mm256_loadu_si256(w.as_ptr().cast());
+                let a = _mm256_loadu_si256(a.as_ptr().cast());
+                _mm256_dpbusd_epi32(_mm256_setzero_si256(), w, a)
+            })
+        }
+
+        #[inline(always)]
+        fn widen(h: &[f16; 8]) -> [f32; 8] {
+            widen(h)
+        }
+
+        #[inline(always)]
+        fn fma(a: f32, b: f32, c: f32) -> f32 {
+            a.mul_add(b, c)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Dot([u8; 32], [i8; 32], bool);
+    impl Kernel for Dot {
+        type Output = [i32; 8];
+        #[inline(always)]
+        fn run<S: Simd>(self) -> [i32; 8] {
+            S::dot(&self.0, &self.1, self.2)
+        }
+    }
+
+    struct Widen([f16; 8]);
+    impl Kernel for Widen {
+        type Output = [f32; 8];
+        #[inline(always)]
+        fn run<S: Simd>(self) -> [f32; 8] {
+            S::widen(&self.0)
+        }
+    }
+
+    fn expected(w: &[u8; 32], a: &[i8; 32]) -> [i32; 8] {
+        core::array::from_fn(|l| (4 * l..4 * l + 4).map(|j| i32::from(w[j]) * i32::from(a[j])).sum())
+    }
+
+    #[test]
+    fn dot_is_exact_on_every_set() {
+        let mut state = 0x9e37_79b9_u32;
+        let mut byte = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        for round in 0..200 {
+            let (mut w, mut a) = ([0u8; 32], [0i8; 32]);
+            for j in 0..32 {
+                // The first rounds are the extremes, where 16-bit sums would saturate.
+                (w[j], a[j]) = match round {
+                    0 => (255, 127),
+                    1 => (255, -128),
+                    _ => (byte(), byte() as i8),
+                };
+            }
+            let narrow = w.map(|w| w.min(127));
+            for set in InstructionSet::available() {
+                assert_eq!(dispatch_on(set, Dot(w, a, false)), expected(&w, &a), "{}", set.name());
+                assert_eq!(dispatch_on(set, Dot(narrow, a, true)), expected(&narrow, &a), "{}", set.name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_f16_widens_as_the_crate_half_does() {
+        for set in InstructionSet::available() {
+            for start in (0..=u16::MAX).step_by(8) {
+                let h: [f16; 8] = core::array::from_fn(|l| f16::from_bits(start + l as u16));
+                for (h, wide) in h.into_iter().zip(dispatch_on(set, Widen(h))) {
+                    if h.is_nan() {
+                        assert!(wide.is_nan(), "{}: {:#06x}", set.name(), h.to_bits());
+                    } else {
+                        assert_eq!(wide.to_bits(), h.to_f32().to_bits(), "{}: {h}", set.name());
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The tensors of a decoder by their role, with checked shapes.
+
+use gpu::quant::{Format, dequantize_row};
+
+use crate::gguf::{Gguf, TensorInfo};
+use crate::model::{Config, ModelError};
+
+/// A matrix in the file: `rows` rows of `columns` elements, row major; a product with it takes
+/// an input of `columns` and gives an output of `rows`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Matrix {
+    index: usize,
+    /// How the rows are stored.
+    pub format: Format,
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs: the length of a row.
+    pub columns: usize,
+}
+
+impl Matrix {
+    pub(super) fn tensor<'a>(&self, gguf: &'a Gguf) -> &'a TensorInfo {
+        &gguf.tensors()[self.index]
+    }
+}
+
+/// The weights of one decoder layer. `Option` where architectures differ.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the names are the roles; shapes follow from the configuration")]
+pub struct Layer {
+    pub attention_norm: Vec<f32>,
+    pub query: Matrix,
+    pub key: Matrix,
+    pub value: Matrix,
+    pub query_bias: Option<Vec<f32>>,
+    pub key_bias: Option<Vec<f32>>,
+    pub value_bias: Option<Vec<f32>>,
+    /// RMS norm of each query head, `head_dim` long.
+    pub query_norm: Option<Vec<f32>>,
+    /// RMS norm of each key head, `head_dim` long.
+    pub key_norm: Option<Vec<f32>>,
+    pub attention_output: Matrix,
+    pub attention_output_bias: Option<Vec<f32>>,
+    /// RMS norm of the attention's output before it joins the residual stream.
+    pub post_attention_norm: Option<Vec<f32>>,
+    pub feed_forward_norm: Vec<f32>,
+    pub gate: Matrix,
+    pub up: Matrix,
+    pub down: Matrix,
+    /// RMS norm of the feed-forward's output before it joins the residual stream.
+    pub post_feed_forward_norm: Option<Vec<f32>>,
+}
+
+impl Layer {
+    pub(super) fn load(tensors: &Tensors<'_>, config: &Config, index: usize) -> Result<Self, ModelError> {
+        let (width, hidden) = (config.width, config.feed_forward);
+        let (query_width, kv_width) = (config.query_width(), config.kv_width());
+        let name = |role: &str| format!("blk.{index}.{role}");
+        let matrix = |role: &str, columns, rows| tensors.matrix(&name(role), columns, rows);
+        let vector = |role: &str, len| tensors.vector(&name(role), len);
+        let optional = |role: &str, len| tensors.optional_vector(&name(role), len);
+        Ok(Self {
+            attention_norm: vector("attn_norm.weight", width)?,
+            query: matrix("attn_q.weight", width, query_width)?,
+            key: matrix("attn_k.weight", width, kv_width)?,
+            value: matrix("attn_v.weight", width, kv_width)?,
+            query_bias: optional("attn_q.bias", query_width)?,
+            key_bias: optional("attn_k.bias", kv_width)?,
+            value_bias: optional("attn_v.bias", kv_width)?,
+            query_norm: optional("attn_q_norm.weight", config.head_dim)?,
+            key_norm: optional("attn_k_norm.weight", config.head_dim)?,
+            attention_output: matrix("attn_output.weight", query_width, width)?,
+            attention_output_bias: optional("attn_output.bias", width)?,
+            post_attention_norm: optional("post_attention_norm.weight", width)?,
+            feed_forward_norm: vector("ffn_norm.weight", width)?,
+            gate: matrix("ffn_gate.weight", width, hidden)?,
+            up: matrix("ffn_up.weight", width, hidden)?,
+            down: matrix("ffn_down.weight", hidden, width)?,
+            post_feed_forward_norm: optional("post_ffw_norm.weight", width)?,
+        })
+    }
+}
+
+/// The file's tensors, looked up by name and expected shape.
+pub(super) struct Tensors<'a> {
+    gguf: &'a Gguf,
+}
+
+impl<'a> Tensors<'a> {
+    pub(super) fn new(gguf: &'a Gguf) -> Self {
+        Self { gguf }
+    }
+
+    fn find(&self, name: &str, dims: &[u64]) -> Result<Option<(usize, &'a TensorInfo)>, ModelError> {
+        let Some(index) = self.gguf.tensor_index(name) else { return Ok(None) };
+        let tensor = &self.gguf.tensors()[index];
+        if tensor.dims() == dims {
+            Ok(Some((index, tensor)))
+        } else {
+            Err(ModelError::Shape {
+                path: self.gguf.path().to_owned(),
+                tensor: name.to_owned(),
+                found: tensor.dims().to_vec(),
+                expected: dims.to_vec(),
+            })
+        }
+    }
+
+    fn missing(&self, name: &str) -> ModelError {
+        ModelError::MissingTensor { path: self.gguf.path().to_owned(), tensor: name.to_owned() }
+    }
+
+    pub(super) fn optional_matrix(
+        &self,
+        name: &str,
+        columns: usize,
+        rows: usize,
+    ) -> Result<Option<Matrix>, ModelError> {
+        let found = self.find(name, &[columns as u64, rows as u64])?;
+        Ok(found.map(|(index, tensor)| Matrix { index, format: tensor.format(), rows, columns }))
+    }
+
+    pub(super) fn matrix(&self, name: &str, columns: usize, rows: usize) -> Result<Matrix, ModelError> {
+        self.optional_matrix(name, columns, rows)?.ok_or_else(|| self.missing(name))
+    }
+
+    /// A one-dimensional tensor as f32.
+    pub(super) fn optional_vector(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, ModelError> {
+        let Some((_, tensor)) = self.find(name, &[len as u64])? else { return Ok(None) };
+        let mut values = vec![0.0; len];
+        dequantize_row(tensor.format(), self.gguf.data(tensor), &mut values)
+            .expect("the reader checked the tensor's length against its format");
+        Ok(Some(values))
+    }
+
+    pub(super) fn vector(&self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
+        self.optional_vector(name, len)?.ok_or_else(|| self.missing(name))
+    }
+}
