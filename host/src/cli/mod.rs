@@ -3,6 +3,7 @@
 //! Exit codes: 0 success, 1 failure, 2 usage (a wrong flag or value, a refused input).
 
 pub mod device;
+pub mod generate;
 pub mod inspect;
 mod logging;
 pub mod output;
@@ -29,6 +30,7 @@ struct Cli {
 /// The commands, in the order in which the help lists them.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Generate(Box<generate::Args>),
     Pull(pull::Args),
     Inspect(inspect::Args),
 }
@@ -49,6 +51,7 @@ pub fn main() -> ExitCode {
     };
     logging::start(cli.verbose);
     let result = match &cli.command {
+        Command::Generate(args) => generate::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Inspect(args) => inspect::run(args),
     };

@@ -36,11 +36,6 @@ impl Lexicon {
         self.tokens.len()
     }
 
-    /// Bytes of the longest token's text.
-    pub(super) fn longest(&self) -> usize {
-        self.longest
-    }
-
     pub(super) fn text(&self, id: u32) -> Option<&[u8]> {
         self.tokens.get(id as usize).map(Vec::as_slice)
     }

@@ -21,6 +21,7 @@
 //! [`Detokenizer`] prints; [`ChatTemplate`] turns a conversation into [`Segment`]s.
 
 mod bpe;
+mod chat;
 mod detokenize;
 mod lexicon;
 mod merge;
@@ -34,9 +35,11 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+pub use chat::{ChatError, ChatTemplate, Message};
 pub use detokenize::Detokenizer;
 pub use vocab::{RoleIds, TokenKind, Vocab};
 
+use crate::gguf::{Gguf, GgufError};
 use bpe::Bpe;
 use lexicon::Lexicon;
 use pretokenize::PreTokenizer;
@@ -47,8 +50,10 @@ use spm::Spm;
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
     /// The file says that it has no vocabulary; its model can still run on ids.
-    #[error("the model file has no vocabulary (tokenizer.ggml.model = {0}): give token ids instead of text")]
-    NoVocabulary(String),
+    #[error(
+        "the model file has no vocabulary (tokenizer.ggml.model is missing or no_vocab): it runs on token ids only"
+    )]
+    NoVocabulary,
     /// `tokenizer.ggml.model` names an algorithm that is not known here.
     #[error("tokenizer.ggml.model = {0:?} is not a known tokenizer (known: gpt2, llama)")]
     UnknownModel(String),
@@ -63,9 +68,10 @@ pub enum TokenizerError {
     #[error("tokenizer.ggml.{array} has {found} entries, expected {expected}, one for each token")]
     #[allow(missing_docs, reason = "the message says it")]
     Length { array: &'static str, found: usize, expected: usize },
-    /// A key that this tokenizer needs is missing.
-    #[error("the model file has no key {0:?}, which its tokenizer needs")]
-    MissingKey(&'static str),
+    /// The model file cannot be read, lacks a key that its tokenizer needs, or holds one of the
+    /// wrong type.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
     /// Some text could not be written in this vocabulary.
     #[error(
         "the vocabulary cannot spell every text: it has neither all 256 byte tokens <0x00>..<0xFF> nor an unknown token"
@@ -109,6 +115,15 @@ enum Algorithm {
 }
 
 impl Tokenizer {
+    /// The tokenizer of a model file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Vocab::from_gguf`] and [`Tokenizer::from_vocab`].
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        Self::from_vocab(Vocab::from_gguf(gguf)?)
+    }
+
     /// Builds the tokenizer that `vocab` describes.
     ///
     /// # Errors
@@ -118,7 +133,7 @@ impl Tokenizer {
     pub fn from_vocab(vocab: Vocab) -> Result<Self, TokenizerError> {
         match vocab.model.as_str() {
             "gpt2" | "llama" => {}
-            "no_vocab" | "none" => return Err(TokenizerError::NoVocabulary(vocab.model)),
+            "" | "no_vocab" | "none" => return Err(TokenizerError::NoVocabulary),
             _ => return Err(TokenizerError::UnknownModel(vocab.model)),
         }
         let Vocab {
@@ -149,7 +164,9 @@ impl Tokenizer {
         } else {
             roles::assume_sentencepiece(&lexicon, &mut roles);
             adds_bos = true;
-            let spm = Spm::new(&scores, &lexicon, roles.unknown);
+            // Text must not become a control token, not even text that cannot be spelled.
+            let unknown = roles.unknown.filter(|&id| lexicon.kind(id) != Some(TokenKind::Control));
+            let spm = Spm::new(&scores, &lexicon, unknown);
             if spm.lacks_bytes() {
                 return Err(TokenizerError::NoByteFallback);
             }

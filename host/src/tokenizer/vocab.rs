@@ -1,6 +1,7 @@
 //! A vocabulary as a model file states it: plain data, nothing checked yet.
 
 use super::TokenizerError;
+use crate::gguf::{Gguf, GgufError};
 
 /// What a token is for, numbered as in `tokenizer.ggml.token_type` of the GGUF specification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +89,37 @@ pub struct Vocab {
 }
 
 impl Vocab {
+    /// Reads the vocabulary of a model file.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::NoVocabulary`] if the file says that it has none,
+    /// [`TokenizerError::Gguf`] if a key that is needed is missing or of the wrong type.
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        let model = gguf.str("tokenizer.ggml.model")?.unwrap_or_default();
+        if matches!(model, "" | "no_vocab" | "none") {
+            return Err(TokenizerError::NoVocabulary);
+        }
+        let merges = match model {
+            "gpt2" => gguf.require("tokenizer.ggml.merges", Gguf::strings)?.map(<[u8]>::to_vec).collect(),
+            _ => Vec::new(),
+        };
+        let kinds = gguf.i32s("tokenizer.ggml.token_type")?;
+        let scores = gguf.f32s("tokenizer.ggml.scores")?;
+        Ok(Self {
+            model: model.into(),
+            pre: gguf.str("tokenizer.ggml.pre")?.map(str::to_owned),
+            tokens: gguf.require("tokenizer.ggml.tokens", Gguf::strings)?.map(<[u8]>::to_vec).collect(),
+            kinds: kinds.map(|kinds| kinds.map(TokenKind::from_number).collect()).unwrap_or_default(),
+            scores: scores.map(Iterator::collect).unwrap_or_default(),
+            merges,
+            roles: RoleIds::from_gguf(gguf)?,
+            add_bos: gguf.bool("tokenizer.ggml.add_bos_token")?,
+            add_eos: gguf.bool("tokenizer.ggml.add_eos_token")?,
+            add_space_prefix: gguf.bool("tokenizer.ggml.add_space_prefix")?,
+        })
+    }
+
     /// Checks that the parallel arrays agree and that every id fits a `u32`; ids that lie outside
     /// the vocabulary are dropped with a warning.
     pub(super) fn checked(mut self) -> Result<Self, TokenizerError> {
@@ -122,6 +154,31 @@ impl Vocab {
 }
 
 impl RoleIds {
+    fn from_gguf(gguf: &Gguf) -> Result<Self, GgufError> {
+        // The last three roles were once spelled out.
+        let id = |names: &[&str]| {
+            for name in names {
+                if let Some(id) = gguf.u32(&format!("tokenizer.ggml.{name}_token_id"))? {
+                    return Ok(Some(id));
+                }
+            }
+            Ok(None)
+        };
+        Ok(Self {
+            bos: id(&["bos"])?,
+            eos: id(&["eos"])?,
+            eot: id(&["eot"])?,
+            eom: id(&["eom"])?,
+            unknown: id(&["unknown"])?,
+            fim_pad: id(&["fim_pad"])?,
+            fim_repo: id(&["fim_rep"])?,
+            fim_separator: id(&["fim_sep"])?,
+            fim_prefix: id(&["fim_pre", "prefix"])?,
+            fim_suffix: id(&["fim_suf", "suffix"])?,
+            fim_middle: id(&["fim_mid", "middle"])?,
+        })
+    }
+
     fn all_mut(&mut self) -> [&mut Option<u32>; 11] {
         [
             &mut self.bos,

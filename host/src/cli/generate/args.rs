@@ -1,6 +1,7 @@
 //! The flags of `lanemap generate`.
 
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use crate::cli::UsageError;
@@ -86,9 +87,8 @@ pub(super) struct MachineArgs {
     pub(super) ctx: Option<usize>,
 
     /// Prompt tokens in one pass; does not change the result
-    #[arg(short = 'b', long, visible_alias = "batch-size", value_name = "N", default_value_t = 512)]
-    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
-    pub(super) batch: usize,
+    #[arg(short = 'b', long, visible_alias = "batch-size", value_name = "N", default_value = "512")]
+    pub(super) batch: NonZeroUsize,
 
     /// CPU threads; 0: all cores
     #[arg(short = 't', long, value_name = "N", default_value_t = 0)]

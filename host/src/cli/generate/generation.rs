@@ -129,7 +129,10 @@ fn run(
     };
     let prefilled = session.prefill(request.prompt, request.batch, &mut report);
     generation.prefill_time = started.elapsed();
-    let mut logits = prefilled?;
+    let mut logits = match prefilled {
+        Err(SessionError::Interrupted { .. }) => return Ok(StopReason::Interrupted),
+        prefilled => prefilled?,
+    };
     loop {
         if request.top_logits > 0 {
             generation.top_logits.push(largest(logits, request.top_logits));
@@ -218,3 +221,6 @@ fn largest(logits: &[f32], count: usize) -> Vec<(u32, f32)> {
     all.sort_unstable_by(compare);
     all
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,8 +46,8 @@ impl<'a> StopStrings<'a> {
     }
 
     /// The text that was held back, once no more comes.
-    pub(super) fn finish(self) -> String {
-        self.held
+    pub(super) fn finish(&mut self) -> String {
+        std::mem::take(&mut self.held)
     }
 }
 
