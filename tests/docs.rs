@@ -54,7 +54,8 @@ fn every_flag_is_documented_and_every_documented_flag_exists() {
     let sections: Vec<_> = page.split("\n## ").collect();
     let common = documented(sections[0]);
     let text = help(&[]);
-    let commands = text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands =
+        text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let mut count = 0;
     for command in commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
         let section = sections.iter().find(|section| section.lines().next() == Some(command));
@@ -78,7 +79,8 @@ fn formats_architectures_and_demo_models_are_documented() {
         assert!(page.contains(&format!("| `{}` |", architecture.name())), "{architecture:?}");
     }
     for model in &MODELS {
-        let (start, end) = (format!("| `{}` | {}", model.id, model.title), format!("| `{}` |", model.file_name));
+        let (start, end) =
+            (format!("| `{}` | {}", model.id, model.title), format!("| `{}` |", model.file_name));
         let row = page.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no {start}"));
         assert!(row.contains(&end) && row.contains(&format!("| {} |", model.licence)), "{row}");
         assert!(row.replace(',', "").ends_with(&format!("| {} |", model.bytes)), "{row}");
