@@ -206,7 +206,7 @@ fn a_stop_string_ends_it_and_is_not_shown() {
     assert_eq!(reason, StopReason::StopString);
     assert_eq!(generation.text, "ab\nc\n");
     assert_eq!(generation.ids, bytes(b"ab\nc\ncd"));
-    assert_eq!(run.world.shown, ["a", "b", "\n", "c\n"]);
+    assert_eq!(run.world.shown, ["a", "b", "\n", "c", "\n"]);
 }
 
 #[test]
