@@ -25,7 +25,7 @@ fn goldens(id: &str) -> Vec<Golden> {
 
 /// The model file, or `None` after saying loudly that the test does not run.
 fn model(test: &str, id: &str) -> Option<Gguf> {
-    let Some(path) = support::real_model(id) else {
+    let Some(path) = support::models::real_model(id) else {
         eprintln!("SKIPPED: {test}: {id} is not in the cache: run `lanemap pull {id}`");
         return None;
     };

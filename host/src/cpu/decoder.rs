@@ -59,7 +59,7 @@ impl Decoder {
         let pass = Pass { model, config, exact, start, tokens: tokens.len() };
         debug_assert!(start + tokens.len() <= cache.context());
         buffers.resize(config, tokens.len());
-        let embedding = (model.embedding().format, model.bytes(model.embedding()));
+        let embedding = (model.embedding().format(), model.bytes(model.embedding()));
         ops::each_row(&mut buffers.residual, config.width, |row, out| {
             ops::embed(embedding.0, embedding.1, tokens[row] as usize, config.embedding_scale, out);
         });
@@ -200,15 +200,15 @@ impl Pass<'_> {
 
     /// Products of the rows of `input` with several matrices.
     fn product<'a, const N: usize>(&self, input: &[f32], products: [(&'a Matrix, &'a mut [f32]); N]) {
-        let formats = products.each_ref().map(|(matrix, _)| matrix.format);
-        let columns = products[0].0.columns;
+        let formats = products.each_ref().map(|(matrix, _)| matrix.format());
+        let columns = products[0].0.columns();
         let input = Input::new(input, columns, self.exact, formats);
         multiply(
             &input,
             products.map(|(matrix, out)| Product {
-                format: matrix.format,
+                format: matrix.format(),
                 weights: self.model.bytes(matrix),
-                rows: matrix.rows,
+                rows: matrix.rows(),
                 out,
             }),
         );

@@ -88,7 +88,7 @@ struct Task<'a> {
 }
 
 /// Computes products of one input, in parallel over the weight rows of all of them.
-pub(super) fn multiply(input: &Input<'_>, products: impl IntoIterator<Item = Product<'_>>) {
+pub(super) fn multiply<'a>(input: &Input<'_>, products: impl IntoIterator<Item = Product<'a>>) {
     let products: Vec<_> = products.into_iter().collect();
     let threads = rayon::current_num_threads();
     let total: usize = products.iter().map(|product| product.rows).sum();

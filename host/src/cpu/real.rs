@@ -12,8 +12,6 @@ pub(super) trait Real: Copy + Add<Output = Self> + Mul<Output = Self> + PartialO
     fn to_f32(self) -> f32;
     /// `a · b + c`.
     fn fma<S: Simd>(a: f32, b: f32, c: Self) -> Self;
-    /// `self · b + c`.
-    fn scale_add<S: Simd>(self, b: f32, c: Self) -> Self;
     /// `e^self`, of numbers up to zero.
     fn exp<S: Simd>(self) -> Self;
     fn tanh(self) -> Self;
@@ -33,10 +31,6 @@ impl Real for f32 {
     #[inline(always)]
     fn fma<S: Simd>(a: f32, b: f32, c: Self) -> Self {
         S::fma(a, b, c)
-    }
-    #[inline(always)]
-    fn scale_add<S: Simd>(self, b: f32, c: Self) -> Self {
-        S::fma(self, b, c)
     }
     #[inline(always)]
     fn exp<S: Simd>(self) -> Self {
@@ -63,10 +57,6 @@ impl Real for f64 {
     fn fma<S: Simd>(a: f32, b: f32, c: Self) -> Self {
         // The product of two f32 is exact in f64: this is fused in effect.
         Self::from(a) * Self::from(b) + c
-    }
-    #[inline(always)]
-    fn scale_add<S: Simd>(self, b: f32, c: Self) -> Self {
-        self * Self::from(b) + c
     }
     #[inline(always)]
     fn exp<S: Simd>(self) -> Self {

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use half::f16;
 
 /// The words in which the CPU kernels are written.
-pub trait Simd: Copy {
+pub(super) trait Simd: Copy {
     /// Sums of four neighbouring products: `out[l] = Σ_{j<4} w[4l+j] · a[4l+j]`, exact.
     ///
     /// `narrow`, a constant at every call, promises that every `w` is at most 127, which allows a shorter instruction
@@ -30,7 +30,7 @@ pub trait Simd: Copy {
 ///
 /// `run` and all it calls must be `#[inline(always)]`: a function that is not inlined is
 /// compiled for the baseline instruction set.
-pub trait Kernel {
+pub(super) trait Kernel {
     /// What the kernel returns.
     type Output;
     /// The body.
@@ -109,7 +109,7 @@ impl InstructionSet {
 
 /// Runs `kernel` compiled for the selected instruction set.
 #[inline]
-pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
+pub(super) fn dispatch<K: Kernel>(kernel: K) -> K::Output {
     dispatch_on(InstructionSet::selected(), kernel)
 }
 

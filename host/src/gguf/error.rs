@@ -51,7 +51,7 @@ pub enum ErrorKind {
     #[error("general.alignment is {0}; it must be a power of two from 8 to {max}", max = super::part::MAX_ALIGNMENT)]
     Alignment(String),
 
-    #[error("tensor \"{tensor}\" has {count} dimensions; 1 to 4 are possible")]
+    #[error("tensor \"{tensor}\" has {count} dimensions; 1 to {max} are possible", max = super::tensor::MAX_DIMS)]
     DimensionCount { tensor: String, count: u32 },
     #[error("tensor \"{tensor}\" has a dimension of zero: {dims:?}")]
     ZeroDimension { tensor: String, dims: Vec<u64> },

@@ -25,18 +25,22 @@
 mod cursor;
 mod error;
 mod escape;
+mod owned;
 mod part;
 mod split;
 mod tensor;
 mod value;
+mod writer;
 
 use std::path::Path;
 
 pub use cursor::Fault;
 pub use error::{ErrorKind, GgufError};
 pub use escape::escape;
+pub use owned::OwnedValue;
 pub use tensor::TensorInfo;
 pub use value::{Array, Value, ValueType, Values};
+pub use writer::GgufWriter;
 
 use error::shown;
 use part::Part;
@@ -56,8 +60,8 @@ impl Gguf {
     /// Opens and checks a file. Of a split model, `path` names the first part
     /// (`…-00001-of-0000N.gguf`); the others are found beside it.
     ///
-    /// The files are mapped, not read: they must not be changed or shortened while they are open. (Replacing one
-    /// by renaming another over it is fine.)
+    /// The files are mapped, not read: they must not be changed or shortened while they are open.
+    /// (Replacing one by renaming another over it is fine.)
     ///
     /// # Errors
     /// A file that cannot be read, is not GGUF of version 2 or 3, is truncated, contradicts itself, or

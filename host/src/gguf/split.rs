@@ -25,12 +25,12 @@ pub(super) fn open(path: &Path) -> Result<(Vec<Part>, Vec<TensorInfo>), GgufErro
     // A file that says nothing of parts is a whole model.
     let says = says.unwrap_or(Place { index: 0, count: 1 });
     let Some(name) = named else {
-        return Err(fail(ErrorKind::PartName { number: says.index + 1, count: says.count }));
+        return Err(fail(ErrorKind::PartName { number: says.number(), count: says.count }));
     };
     check_place(path, &name, says)?;
     if says.index != 0 {
         let first = name.sibling(0);
-        return Err(fail(ErrorKind::NotFirstPart { number: says.index + 1, count: says.count, first }));
+        return Err(fail(ErrorKind::NotFirstPart { number: says.number(), count: says.count, first }));
     }
 
     let mut parts = vec![first];
@@ -60,9 +60,9 @@ fn check_place(path: &Path, name: &PartName, says: Place) -> Result<(), GgufErro
         return Ok(());
     }
     let kind = ErrorKind::PartMismatch {
-        named: name.place.index + 1,
+        named: name.place.number(),
         named_count: name.place.count,
-        number: says.index.saturating_add(1),
+        number: says.number(),
         count: says.count,
     };
     Err(GgufError::new(path, kind))
@@ -81,6 +81,11 @@ struct Place {
 }
 
 impl Place {
+    /// From one, as people count. The file may claim any index.
+    fn number(self) -> u64 {
+        self.index.saturating_add(1)
+    }
+
     /// What the file says of itself; `None` if it says that it is no part of anything.
     fn from_metadata(part: &Part) -> Result<Option<Self>, GgufError> {
         let index = non_negative(part, "split.no")?.unwrap_or(0);

@@ -6,7 +6,7 @@ use super::cursor::{Cursor, Fault};
 use super::error::{ErrorKind, shown};
 
 /// The most dimensions a tensor may have.
-const MAX_DIMS: usize = 4;
+pub(super) const MAX_DIMS: usize = 4;
 
 /// A tensor of a GGUF file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,10 +89,10 @@ impl TensorInfo {
         };
 
         let count = cursor.u32().map_err(malformed)?;
-        let n_dims = match count {
-            1..=4 => count as u8,
-            _ => return Err(ErrorKind::DimensionCount { tensor: tensor(), count }),
-        };
+        let n_dims = u8::try_from(count)
+            .ok()
+            .filter(|&n| (1..=MAX_DIMS).contains(&n.into()))
+            .ok_or_else(|| ErrorKind::DimensionCount { tensor: tensor(), count })?;
         let mut dims = [1; MAX_DIMS];
         for dim in &mut dims[..usize::from(n_dims)] {
             *dim = cursor.u64().map_err(malformed)?;

@@ -26,8 +26,8 @@ pub enum ModelError {
     Gguf(#[from] GgufError),
     /// The decoder does not know the architecture.
     #[error(
-        "{path}: the architecture `{name}` is not supported; the supported ones are {}",
-        Architecture::ALL.map(Architecture::name).join(", ")
+        "{}: the architecture `{name}` is not supported; the supported ones are {}",
+        path.display(), Architecture::ALL.map(Architecture::name).join(", ")
     )]
     UnknownArchitecture {
         /// The model's file.
@@ -36,7 +36,7 @@ pub enum ModelError {
         name: String,
     },
     /// A key that the architecture needs is missing.
-    #[error("{path}: the metadata key `{key}` is missing; the file is not a complete model")]
+    #[error("{}: the metadata key `{key}` is missing; the file is not a complete model", path.display())]
     MissingKey {
         /// The model's file.
         path: PathBuf,
@@ -44,7 +44,7 @@ pub enum ModelError {
         key: String,
     },
     /// A key has a value that the decoder cannot run.
-    #[error("{path}: `{key}` is {value}; {why}")]
+    #[error("{}: `{key}` is {value}; {why}", path.display())]
     InvalidValue {
         /// The model's file.
         path: PathBuf,
@@ -56,7 +56,7 @@ pub enum ModelError {
         why: String,
     },
     /// A tensor that the architecture needs is missing.
-    #[error("{path}: the tensor `{tensor}` is missing; the file is not a complete model")]
+    #[error("{}: the tensor `{tensor}` is missing; the file is not a complete model", path.display())]
     MissingTensor {
         /// The model's file.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub enum ModelError {
         tensor: String,
     },
     /// A tensor has another shape than the configuration asks for.
-    #[error("{path}: the tensor `{tensor}` has the shape {found:?}; the metadata asks for {expected:?}")]
+    #[error("{}: the tensor `{tensor}` has the shape {found:?}; the metadata asks for {expected:?}", path.display())]
     Shape {
         /// The model's file.
         path: PathBuf,
@@ -157,13 +157,13 @@ impl Model {
     /// A matrix's bytes in the file: its rows, one after the other.
     #[must_use]
     pub fn bytes(&self, matrix: &Matrix) -> &[u8] {
-        self.gguf.data(matrix.tensor(&self.gguf))
+        self.gguf.data(&matrix.0)
     }
 
     /// Weights of the model, in elements; a tied output counts once.
     #[must_use]
     pub fn parameters(&self) -> u64 {
-        self.gguf.tensors().iter().map(|tensor| tensor.row_len() as u64 * tensor.rows() as u64).sum()
+        self.gguf.tensors().iter().map(|tensor| tensor.elements() as u64).sum()
     }
 
     /// Bytes of all tensors in the file.

@@ -5,22 +5,28 @@ use gpu::quant::{Format, dequantize_row};
 use crate::gguf::{Gguf, TensorInfo};
 use crate::model::{Config, ModelError};
 
-/// A matrix in the file: `rows` rows of `columns` elements, row major; a product with it takes
-/// an input of `columns` and gives an output of `rows`.
+/// A matrix in the file, row major; a product with it takes [`Matrix::columns`] inputs and gives
+/// [`Matrix::rows`] outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Matrix {
-    index: usize,
-    /// How the rows are stored.
-    pub format: Format,
-    /// Outputs.
-    pub rows: usize,
-    /// Inputs: the length of a row.
-    pub columns: usize,
-}
+pub struct Matrix(pub(super) TensorInfo);
 
 impl Matrix {
-    pub(super) fn tensor<'a>(&self, gguf: &'a Gguf) -> &'a TensorInfo {
-        &gguf.tensors()[self.index]
+    /// How the rows are stored.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.0.format
+    }
+
+    /// Outputs.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.0.rows()
+    }
+
+    /// Inputs: the length of a row.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.0.row_len()
     }
 }
 
@@ -91,11 +97,10 @@ impl<'a> Tensors<'a> {
         Self { gguf }
     }
 
-    fn find(&self, name: &str, dims: &[u64]) -> Result<Option<(usize, &'a TensorInfo)>, ModelError> {
-        let Some(index) = self.gguf.tensor_index(name) else { return Ok(None) };
-        let tensor = &self.gguf.tensors()[index];
+    fn find(&self, name: &str, dims: &[u64]) -> Result<Option<&'a TensorInfo>, ModelError> {
+        let Some(tensor) = self.gguf.tensor(name) else { return Ok(None) };
         if tensor.dims() == dims {
-            Ok(Some((index, tensor)))
+            Ok(Some(tensor))
         } else {
             Err(ModelError::Shape {
                 path: self.gguf.path().to_owned(),
@@ -117,7 +122,7 @@ impl<'a> Tensors<'a> {
         rows: usize,
     ) -> Result<Option<Matrix>, ModelError> {
         let found = self.find(name, &[columns as u64, rows as u64])?;
-        Ok(found.map(|(index, tensor)| Matrix { index, format: tensor.format(), rows, columns }))
+        Ok(found.cloned().map(Matrix))
     }
 
     pub(super) fn matrix(&self, name: &str, columns: usize, rows: usize) -> Result<Matrix, ModelError> {
@@ -126,9 +131,9 @@ impl<'a> Tensors<'a> {
 
     /// A one-dimensional tensor as f32.
     pub(super) fn optional_vector(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, ModelError> {
-        let Some((_, tensor)) = self.find(name, &[len as u64])? else { return Ok(None) };
+        let Some(tensor) = self.find(name, &[len as u64])? else { return Ok(None) };
         let mut values = vec![0.0; len];
-        dequantize_row(tensor.format(), self.gguf.data(tensor), &mut values)
+        dequantize_row(tensor.format, self.gguf.data(tensor), &mut values)
             .expect("the reader checked the tensor's length against its format");
         Ok(Some(values))
     }

@@ -21,6 +21,7 @@
 //! [`Detokenizer`] prints; [`ChatTemplate`] turns a conversation into [`Segment`]s.
 
 mod bpe;
+mod chat;
 mod detokenize;
 mod lexicon;
 mod merge;
@@ -34,6 +35,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+pub use chat::{ChatError, ChatTemplate, Message};
 pub use detokenize::Detokenizer;
 pub use vocab::{RoleIds, TokenKind, Vocab};
 
