@@ -262,8 +262,7 @@ fn the_prompt_counts_for_the_penalties() {
     let request =
         Request { prompt: &PROMPT, limit: Some(1), batch: 8, stop: &[], special: false, top_logits: 0 };
     let mut world = World::default();
-    let (generation, _) =
-        generate(&mut session, &tokenizer(), &mut sampler, &request, &mut world).unwrap();
+    let (generation, _) = generate(&mut session, &tokenizer(), &mut sampler, &request, &mut world).unwrap();
     // The best token occurred, so its logit falls from 1 to -1, below the second best's 0.
     assert_eq!(generation.ids, [0]);
 }
