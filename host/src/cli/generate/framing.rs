@@ -58,7 +58,8 @@ fn template(
 
 fn is_plain(args: &PromptArgs, text: &str, tokenizer: &Tokenizer) -> bool {
     let spells_control = || tokenizer.encode(text, false, true) != tokenizer.encode(text, false, false);
-    !text.is_empty() && !(args.special && spells_control())
+    let framed_by_hand = args.special && spells_control();
+    !text.is_empty() && !framed_by_hand
 }
 
 fn chat_ids(

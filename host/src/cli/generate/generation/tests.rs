@@ -36,12 +36,15 @@ fn bytes(text: &[u8]) -> Vec<u32> {
     text.iter().map(|&byte| BYTES + u32::from(byte)).collect()
 }
 
+/// Position of the first token, and the tokens.
+type Call = (usize, Vec<u32>);
+
 /// A backend whose best token after position `p` is `script[p]`, and which notes the calls.
 struct Script {
     config: Config,
     script: Vec<u32>,
     logits: Vec<f32>,
-    calls: Arc<Mutex<Vec<(usize, Vec<u32>)>>>,
+    calls: Arc<Mutex<Vec<Call>>>,
 }
 
 impl Backend for Script {
@@ -122,7 +125,7 @@ impl Surroundings for World {
 struct Run {
     result: Result<(Generation, StopReason), GenerationError>,
     world: World,
-    calls: Vec<(usize, Vec<u32>)>,
+    calls: Vec<Call>,
 }
 
 fn run<'a>(answer: &[u32], n_ctx: usize, change: impl FnOnce(&mut Request<'a>, &mut World)) -> Run {
