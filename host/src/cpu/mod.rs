@@ -71,8 +71,13 @@ impl Backend for CpuBackend {
     }
 
     fn description(&self) -> String {
-        let mode = if self.decoder.is_exact() { "exact (f32 activations, f64 sums)" } else { "8-bit activations" };
-        format!("CPU, {}, {} threads, {mode}", InstructionSet::selected().name(), self.pool.current_num_threads())
+        let mode =
+            if self.decoder.is_exact() { "exact (f32 activations, f64 sums)" } else { "8-bit activations" };
+        format!(
+            "CPU, {}, {} threads, {mode}",
+            InstructionSet::selected().name(),
+            self.pool.current_num_threads()
+        )
     }
 
     fn allocate(&mut self, context: usize) -> Result<(), BackendError> {

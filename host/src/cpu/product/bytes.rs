@@ -60,7 +60,8 @@ pub(super) fn multiply<S: Simd, B: Quants>(
             };
             let mut row = 0;
             while row + COLUMNS <= input.rows() {
-                let sums = dot::<S, B, COLUMNS>(&tile, core::array::from_fn(|c| input.slice(row + c, start, len)));
+                let sums =
+                    dot::<S, B, COLUMNS>(&tile, core::array::from_fn(|c| input.slice(row + c, start, len)));
                 for (c, sums) in sums.into_iter().enumerate() {
                     store(row + c, sums);
                 }
