@@ -325,7 +325,7 @@ fn the_context_is_a_limit_that_is_told() {
     assert!(text(&output.stderr).contains("stopped: the context is full"));
     for batch in ["120", "121", "122"] {
         let object = model.json(&[&args("0", "1")[..], &["-b", batch]].concat());
-        assert_eq!(object["context"], 2048);
+        assert_eq!(object["context"], 8192, "the model's own");
         assert_eq!(ids(&object["generated_ids"]).len(), 1);
     }
 }
