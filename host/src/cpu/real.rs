@@ -30,7 +30,7 @@ impl Real for f32 {
     }
     #[inline(always)]
     fn fma<S: Simd>(a: f32, b: f32, c: Self) -> Self {
-        S::fma(a, b, c)
+        S::mul_add(a, b, c)
     }
     #[inline(always)]
     fn exp<S: Simd>(self) -> Self {
@@ -84,14 +84,15 @@ pub(super) fn exp<S: Simd>(x: f32) -> f32 {
     // ln 2 in two parts, the first with few enough bits for an exact product with k.
     const LN2_HIGH: f32 = 0.693_359_4;
     const LN2_LOW: f32 = -2.121_944_4e-4;
-    /// Taylor coefficients of `e^r`, highest first: the remainder is below 2^-26 for |r| ≤ ½ ln 2.
-    const COEFFICIENTS: [f32; 7] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
+    /// Taylor coefficients of `e^r`, highest first: the remainder is below 2^-27 for |r| ≤ ½ ln 2.
+    const COEFFICIENTS: [f32; 8] =
+        [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0];
     let clamped = x.clamp(-87.3, 88.72);
     let k = (clamped * std::f32::consts::LOG2_E).round_ties_even();
-    let r = S::fma(k, -LN2_LOW, S::fma(k, -LN2_HIGH, clamped));
+    let r = S::mul_add(k, -LN2_LOW, S::mul_add(k, -LN2_HIGH, clamped));
     let mut polynomial = COEFFICIENTS[0];
     for coefficient in &COEFFICIENTS[1..] {
-        polynomial = S::fma(polynomial, r, *coefficient);
+        polynomial = S::mul_add(polynomial, r, *coefficient);
     }
     // k is in -126..=128; 2^128 does not fit, hence two steps.
     let half = k * 0.5;
