@@ -57,6 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let tokenizer = Tokenizer::from_gguf(&gguf).with_context(|| path.display().to_string())?;
     let model = Arc::new(Model::load(Arc::clone(&gguf))?);
     let config = model.config();
+    console.loaded();
 
     let ids = framing::prompt_ids(&args.prompt, &text, &gguf, &tokenizer)?;
     if args.output.verbose_prompt {
@@ -73,7 +74,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         prompt: &ids,
         limit: args.limit(),
         batch: args.machine.batch.get(),
-        stop: &args.stop,
+        stop: &args.output.stop,
         special: args.prompt.special,
         top_logits: args.output.top_logits,
     };
