@@ -7,7 +7,9 @@ pub mod generate;
 pub mod inspect;
 mod logging;
 pub mod output;
+mod prompt;
 pub mod pull;
+pub mod tokenize;
 mod usage;
 
 use std::process::ExitCode;
@@ -31,6 +33,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Generate(Box<generate::Args>),
+    Tokenize(tokenize::Args),
     Pull(pull::Args),
     Inspect(inspect::Args),
 }
@@ -52,6 +55,7 @@ pub fn main() -> ExitCode {
     logging::start(cli.verbose);
     let result = match &cli.command {
         Command::Generate(args) => generate::run(args),
+        Command::Tokenize(args) => tokenize::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Inspect(args) => inspect::run(args),
     };
