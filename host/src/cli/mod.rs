@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 success, 1 failure, 2 usage (a wrong flag or value, a refused input).
 
+pub mod bench;
 pub mod device;
 pub mod generate;
 pub mod inspect;
@@ -34,6 +35,7 @@ struct Cli {
 enum Command {
     Generate(Box<generate::Args>),
     Tokenize(tokenize::Args),
+    Bench(bench::Args),
     Pull(pull::Args),
     Inspect(inspect::Args),
 }
@@ -56,6 +58,7 @@ pub fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Generate(args) => generate::run(args),
         Command::Tokenize(args) => tokenize::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Inspect(args) => inspect::run(args),
     };
