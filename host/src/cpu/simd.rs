@@ -95,7 +95,7 @@ impl InstructionSet {
         sets
     }
 
-    /// The set that [`dispatch`] uses: the best available one, or the one that the
+    /// The set that the CPU backend uses: the best available one, or the one that the
     /// environment variable `LANEMAP_CPU` names (`baseline`, `avx2`, `avx512`).
     #[must_use]
     pub fn selected() -> Self {

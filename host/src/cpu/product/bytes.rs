@@ -31,12 +31,12 @@ pub(super) struct Tile {
 impl Tile {
     /// Unpacks a segment of one weight row.
     #[inline(always)]
-    pub(super) fn unpack<B: Quants>(&mut self, blocks: &[B], row: usize) {
+    pub(super) fn unpack<S: Simd, B: Quants>(&mut self, blocks: &[B], row: usize) {
         let (q, scale) = (&mut self.q[row], &mut self.scale[row]);
         let (offset, _) = self.offset[row].as_flattened_mut().as_chunks_mut::<2>();
         let mut at = 0;
         for block in blocks {
-            block.groups(|group| {
+            block.groups::<S>(|group| {
                 let [low, high] = group.scale;
                 q[at] = group.q;
                 scale[at] = [low, low, low, low, high, high, high, high];
@@ -72,7 +72,7 @@ pub(super) fn multiply<S: Simd, const NARROW: bool>(
                 for (row, weights) in rows.chunks_exact(bytes(columns)).enumerate() {
                     // A tensor starts at a multiple of 8 bytes (the reader checks that), a
                     // row at one of its blocks.
-                    B::unpack(bytemuck::cast_slice(&weights[segment.clone()]), &mut tile, row);
+                    B::unpack::<S>(bytemuck::cast_slice(&weights[segment.clone()]), &mut tile, row);
                 }
             });
             let mut store = |row: usize, sums: [f32; ROWS]| {
@@ -126,5 +126,12 @@ fn dot<S: Simd, const NARROW: bool, const N: usize>(tile: &Tile, inputs: [Slice<
             }
         }
     }
-    lanes.map(|rows| rows.map(|lanes| sum(S::store(lanes))))
+    // Loops, because `map` is not always inlined.
+    let mut out = [[0.0; ROWS]; N];
+    for c in 0..N {
+        for r in 0..ROWS {
+            out[c][r] = sum(S::store(lanes[c][r]));
+        }
+    }
+    out
 }
