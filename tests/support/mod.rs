@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 pub(crate) mod models;
+pub(crate) mod reference;
+pub(crate) mod tiny;
 
 use std::path::PathBuf;
 

@@ -1,0 +1,329 @@
+//! Tiny synthetic models: every option of the decoder can be turned on, the weights are seeded, and
+//! what a quantized tensor holds is known exactly.
+
+use std::path::PathBuf;
+
+use gpu::quant::{Format, dequantize_row, f16};
+use lanemap::gguf::GgufWriter;
+use lanemap::quantize::quantize_row;
+
+use super::{Folder, Random};
+
+/// How the rotary frequencies are stretched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stretch {
+    None,
+    Linear { factor: f32 },
+    Yarn { factor: f32, original: u32 },
+}
+
+/// A model, described independently of the library's own description.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spec {
+    pub(crate) arch: &'static str,
+    pub(crate) layers: usize,
+    pub(crate) width: usize,
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) feed_forward: usize,
+    pub(crate) vocab: usize,
+    pub(crate) epsilon: f32,
+    pub(crate) rope_dims: Option<usize>,
+    pub(crate) rope_base: f32,
+    pub(crate) stretch: Stretch,
+    /// Divisors of the frequencies in `rope_freqs.weight`, as Llama 3 has them.
+    pub(crate) rope_factors: bool,
+    pub(crate) bias: bool,
+    pub(crate) qk_norm: bool,
+    pub(crate) post_norm: bool,
+    pub(crate) tied: bool,
+    /// Positions in the sliding window, and of how many layers the last one has none.
+    pub(crate) window: Option<usize>,
+    pub(crate) pattern: Option<usize>,
+    pub(crate) attention_scale: Option<f32>,
+    pub(crate) attention_softcap: Option<f32>,
+    pub(crate) logit_softcap: Option<f32>,
+    /// The matrices take these in turn; one whose blocks do not fit a row is replaced by F32.
+    pub(crate) formats: &'static [Format],
+    pub(crate) seed: u64,
+}
+
+impl Spec {
+    pub(crate) const LLAMA: Self = Self {
+        arch: "llama",
+        layers: 2,
+        width: 64,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 64,
+        feed_forward: 96,
+        vocab: 61,
+        epsilon: 1e-5,
+        rope_dims: None,
+        rope_base: 10_000.0,
+        stretch: Stretch::None,
+        rope_factors: false,
+        bias: false,
+        qk_norm: false,
+        post_norm: false,
+        tied: false,
+        window: None,
+        pattern: None,
+        attention_scale: None,
+        attention_softcap: None,
+        logit_softcap: None,
+        formats: &[Format::Q8_0],
+        seed: 1,
+    };
+    pub(crate) const QWEN2: Self = Self { arch: "qwen2", bias: true, rope_base: 1e6, ..Self::LLAMA };
+    pub(crate) const QWEN3: Self =
+        Self { arch: "qwen3", qk_norm: true, tied: true, epsilon: 1e-6, rope_base: 1e6, ..Self::LLAMA };
+    pub(crate) const GEMMA3: Self = Self {
+        arch: "gemma3",
+        layers: 7,
+        qk_norm: true,
+        post_norm: true,
+        tied: true,
+        epsilon: 1e-6,
+        rope_base: 1e6,
+        window: Some(5),
+        ..Self::LLAMA
+    };
+}
+
+/// A tensor of a tiny model, as its file holds it.
+#[derive(Clone, Debug)]
+struct Tensor {
+    name: String,
+    dims: Vec<usize>,
+    format: Format,
+    bytes: Vec<u8>,
+}
+
+/// A tiny model with its weights.
+#[derive(Clone, Debug)]
+pub(crate) struct Tiny {
+    pub(crate) spec: Spec,
+    tensors: Vec<Tensor>,
+}
+
+impl Tiny {
+    pub(crate) fn new(spec: Spec) -> Self {
+        let mut maker = Maker { spec, random: Random(spec.seed), tensors: Vec::new(), matrices: 0 };
+        maker.make();
+        Self { spec, tensors: maker.tensors }
+    }
+
+    /// What a tensor decodes to, if the model has it.
+    pub(crate) fn get(&self, name: &str) -> Option<Vec<f32>> {
+        let tensor = self.tensors.iter().find(|tensor| tensor.name == name)?;
+        let mut values = vec![f32::NAN; tensor.dims.iter().product()];
+        dequantize_row(tensor.format, &tensor.bytes, &mut values).unwrap();
+        Some(values)
+    }
+
+    /// What a tensor decodes to, which the model must have.
+    pub(crate) fn values(&self, name: &str) -> Vec<f32> {
+        self.get(name).unwrap_or_else(|| panic!("the tiny model has no {name}"))
+    }
+
+    /// Changes a tensor's values; it is F32 from then on.
+    pub(crate) fn edit(&mut self, name: &str, change: impl FnOnce(&mut [f32])) {
+        let mut values = self.values(name);
+        change(&mut values);
+        let tensor = self.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap();
+        tensor.format = Format::F32;
+        tensor.bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    }
+
+    /// The names of all tensors.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.tensors.iter().map(|tensor| tensor.name.clone()).collect()
+    }
+
+    /// The first two bytes of a tensor's last block (the scale of Q8_0 and others) become `bytes`.
+    pub(crate) fn patch_last_block(&mut self, name: &str, bytes: [u8; 2]) {
+        let tensor = self.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap();
+        let at = tensor.bytes.len() - tensor.format.block_bytes();
+        tensor.bytes[at..at + 2].copy_from_slice(&bytes);
+    }
+
+    /// The file's metadata, without the tensors.
+    pub(crate) fn metadata(&self) -> GgufWriter {
+        let Spec { arch, .. } = self.spec;
+        let size = |writer: GgufWriter, key: &str, value: Option<usize>| match value {
+            Some(value) => writer.meta(&format!("{arch}.{key}"), value as u32),
+            None => writer,
+        };
+        let number = |writer: GgufWriter, key: &str, value: Option<f32>| match value {
+            Some(value) => writer.meta(&format!("{arch}.{key}"), value),
+            None => writer,
+        };
+        let spec = &self.spec;
+        let mut writer = GgufWriter::new().meta("general.architecture", arch).meta("general.name", "tiny");
+        for (key, value) in [
+            ("block_count", Some(spec.layers)),
+            ("context_length", Some(4096)),
+            ("embedding_length", Some(spec.width)),
+            ("feed_forward_length", Some(spec.feed_forward)),
+            ("attention.head_count", Some(spec.heads)),
+            ("attention.head_count_kv", Some(spec.kv_heads)),
+            ("attention.key_length", Some(spec.head_dim)),
+            ("attention.value_length", Some(spec.head_dim)),
+            ("rope.dimension_count", spec.rope_dims),
+            ("attention.sliding_window", spec.window),
+            ("attention.sliding_window_pattern", spec.pattern),
+            ("vocab_size", Some(spec.vocab)),
+        ] {
+            writer = size(writer, key, value);
+        }
+        for (key, value) in [
+            ("attention.layer_norm_rms_epsilon", Some(spec.epsilon)),
+            ("rope.freq_base", Some(spec.rope_base)),
+            ("attention.scale", spec.attention_scale),
+            ("attn_logit_softcapping", spec.attention_softcap),
+            ("final_logit_softcapping", spec.logit_softcap),
+        ] {
+            writer = number(writer, key, value);
+        }
+        let key = |name: &str| format!("{arch}.rope.scaling.{name}");
+        match spec.stretch {
+            Stretch::None => writer,
+            Stretch::Linear { factor } => writer.meta(&key("type"), "linear").meta(&key("factor"), factor),
+            Stretch::Yarn { factor, original } => writer
+                .meta(&key("type"), "yarn")
+                .meta(&key("factor"), factor)
+                .meta(&key("original_context_length"), original),
+        }
+    }
+
+    /// The whole file.
+    pub(crate) fn file(&self) -> GgufWriter {
+        self.tensors.iter().fold(self.metadata(), |writer, Tensor { name, dims, format, bytes }| {
+            let dims: Vec<u64> = dims.iter().map(|&dim| dim as u64).collect();
+            writer.tensor(name, &dims, *format, bytes.as_slice())
+        })
+    }
+
+    /// Writes the file and returns its path.
+    pub(crate) fn write(&self, folder: &Folder) -> PathBuf {
+        folder.write("tiny.gguf", &self.file().to_bytes().unwrap())
+    }
+}
+
+/// Makes the tensors of a model, in the order of its file.
+struct Maker {
+    spec: Spec,
+    random: Random,
+    tensors: Vec<Tensor>,
+    matrices: usize,
+}
+
+impl Maker {
+    fn make(&mut self) {
+        let spec = self.spec;
+        let (query, kv) = (spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim);
+        self.matrix("token_embd.weight", spec.width, spec.vocab, 1.0);
+        if spec.rope_factors {
+            let pairs = spec.rope_dims.unwrap_or(spec.head_dim) / 2;
+            self.vector("rope_freqs.weight", pairs, 1.0, 8.0);
+        }
+        for layer in 0..spec.layers {
+            let name = |role: &str| format!("blk.{layer}.{role}");
+            self.vector(&name("attn_norm.weight"), spec.width, 0.5, 1.5);
+            // Queries and keys of length above 1 give scores that differ, so that attention matters.
+            self.projection(&name("attn_q.weight"), spec.width, query, 1.5);
+            self.projection(&name("attn_k.weight"), spec.width, kv, 1.5);
+            self.projection(&name("attn_v.weight"), spec.width, kv, 1.5);
+            if spec.bias {
+                self.vector(&name("attn_q.bias"), query, -1.0, 1.0);
+                self.vector(&name("attn_k.bias"), kv, -1.0, 1.0);
+                self.vector(&name("attn_v.bias"), kv, -1.0, 1.0);
+            }
+            if spec.qk_norm {
+                self.vector(&name("attn_q_norm.weight"), spec.head_dim, 0.5, 2.0);
+                self.vector(&name("attn_k_norm.weight"), spec.head_dim, 0.5, 2.0);
+            }
+            self.projection(&name("attn_output.weight"), query, spec.width, 1.5);
+            self.vector(&name("ffn_norm.weight"), spec.width, 0.5, 1.5);
+            if spec.post_norm {
+                self.vector(&name("post_attention_norm.weight"), spec.width, 0.5, 1.5);
+                self.vector(&name("post_ffw_norm.weight"), spec.width, 0.5, 1.5);
+            }
+            self.projection(&name("ffn_gate.weight"), spec.width, spec.feed_forward, 1.5);
+            self.projection(&name("ffn_up.weight"), spec.width, spec.feed_forward, 1.5);
+            self.projection(&name("ffn_down.weight"), spec.feed_forward, spec.width, 1.0);
+        }
+        self.vector("output_norm.weight", spec.width, 0.5, 1.5);
+        if !spec.tied {
+            self.projection("output.weight", spec.width, spec.vocab, 2.0);
+        }
+    }
+
+    /// A matrix that keeps the size of its input, times `gain`.
+    fn projection(&mut self, name: &str, columns: usize, rows: usize, gain: f64) {
+        self.matrix(name, columns, rows, gain / (columns as f64).sqrt());
+    }
+
+    /// A matrix of random values of standard deviation `deviation`.
+    fn matrix(&mut self, name: &str, columns: usize, rows: usize, deviation: f64) {
+        let wanted = self.spec.formats[self.matrices % self.spec.formats.len()];
+        self.matrices += 1;
+        let format = if columns.is_multiple_of(wanted.block_elements()) { wanted } else { Format::F32 };
+        let bytes = random_blocks(format, columns * rows, deviation, &mut self.random);
+        self.tensors.push(Tensor { name: name.to_owned(), dims: vec![columns, rows], format, bytes });
+    }
+
+    /// A vector of values evenly between two limits.
+    fn vector(&mut self, name: &str, len: usize, low: f64, high: f64) {
+        let bytes = (0..len)
+            .flat_map(|_| ((low + (high - low) * uniform(&mut self.random)) as f32).to_le_bytes())
+            .collect();
+        self.tensors.push(Tensor { name: name.to_owned(), dims: vec![len], format: Format::F32, bytes });
+    }
+}
+
+/// A number evenly between 0 and 1.
+pub(crate) fn uniform(random: &mut Random) -> f64 {
+    (random.next() >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// A number with mean 0 and deviation 1, nearly normal: the sum of twelve even ones.
+pub(crate) fn normal(random: &mut Random) -> f64 {
+    (0..12).map(|_| uniform(random)).sum::<f64>() - 6.0
+}
+
+/// Token ids of a model.
+pub(crate) fn random_tokens(vocab: usize, len: usize, seed: u64) -> Vec<u32> {
+    let mut random = Random(seed);
+    (0..len).map(|_| random.below(vocab) as u32).collect()
+}
+
+/// Blocks whose values have about this deviation. Formats that the library does not make from f32 get
+/// random quants, and scales of the right size.
+pub(crate) fn random_blocks(format: Format, len: usize, deviation: f64, random: &mut Random) -> Vec<u8> {
+    // Where the f16 scale and the f16 minimum stand in a block, and the deviation of a value in units
+    // of the scale, from the layouts of the formats with all quants and inner scales equally likely.
+    let (scale, minimum, unit) = match format {
+        Format::Q2_K => (80, Some((82, 1.5)), 12.0),
+        Format::Q3_K => (108, None, 42.0),
+        Format::Q4_K => (0, Some((2, 7.5)), 250.0),
+        Format::Q5_K => (0, Some((2, 15.5)), 510.0),
+        Format::Q6_K => (208, None, 1400.0),
+        Format::IQ4_XS => (0, None, 1300.0),
+        _ => {
+            let values: Vec<f32> = (0..len).map(|_| (deviation * normal(random)) as f32).collect();
+            return quantize_row(format, &values).unwrap();
+        }
+    };
+    let mut bytes = random.bytes(len / format.block_elements() * format.block_bytes());
+    for block in bytes.chunks_exact_mut(format.block_bytes()) {
+        let d = deviation / unit * (0.5 + uniform(random));
+        block[scale..scale + 2].copy_from_slice(&f16::from_f64(d).to_le_bytes());
+        if let Some((at, times)) = minimum {
+            block[at..at + 2].copy_from_slice(&f16::from_f64(times * d).to_le_bytes());
+        }
+    }
+    bytes
+}
