@@ -9,7 +9,7 @@ use std::path::Path;
 
 use gpu::quant::Format;
 use lanemap::gguf::{Gguf, GgufWriter, OwnedValue, Value, ValueType};
-use support::{
+use support::gguf::{
     Folder, TINY_TENSORS, every_value, find, part_name, put, rename, split_part, tensor_bytes, tensor_entry,
     tiny, with_tensor, write_split,
 };

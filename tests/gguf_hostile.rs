@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gpu::quant::Format;
 use lanemap::gguf::{Gguf, GgufWriter, OwnedValue, Value, ValueType};
-use support::{Folder, Random, tensor_bytes, tiny, with_tensor};
+use support::gguf::{Folder, Random, tensor_bytes, tiny, with_tensor};
 
 /// What a file may cost beyond twice its size.
 const SLACK_BYTES: usize = 16 << 20;

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use lanemap::gguf::{GgufWriter, OwnedValue, ValueType};
 use serde_json::Value;
-use support::{Folder, part_name, tiny, write_split};
+use support::gguf::{Folder, part_name, tiny, write_split};
 
 fn lanemap(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lanemap"));

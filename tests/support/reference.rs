@@ -14,14 +14,16 @@ use gpu::quant::f16;
 
 use super::tiny::{Spec, Stretch, Tiny};
 
-/// The logits after each token.
-pub(crate) fn logits(model: &Tiny, tokens: &[u32]) -> Vec<Vec<f64>> {
-    Decoder { model, spec: model.spec }.logits(tokens)
+/// The logits after each token. With `eight_bit`, the inputs of products with quantized matrices are
+/// rounded as the library's default mode rounds them: groups of 32 signed bytes that share a step, the
+/// largest magnitude over 127.
+pub(crate) fn logits(model: &Tiny, tokens: &[u32], eight_bit: bool) -> Vec<Vec<f64>> {
+    Decoder { model, spec: model.spec, eight_bit }.logits(tokens)
 }
 
 /// The residual stream's largest magnitude on the way, for tests that need it large.
 pub(crate) fn largest_residual(model: &Tiny, tokens: &[u32]) -> f64 {
-    let decoder = Decoder { model, spec: model.spec };
+    let decoder = Decoder { model, spec: model.spec, eight_bit: false };
     let mut largest = 0.0_f64;
     decoder.residuals(tokens, |stream| largest = stream.iter().flatten().fold(largest, |m, x| m.max(x.abs())));
     largest
@@ -30,6 +32,7 @@ pub(crate) fn largest_residual(model: &Tiny, tokens: &[u32]) -> f64 {
 struct Decoder<'a> {
     model: &'a Tiny,
     spec: Spec,
+    eight_bit: bool,
 }
 
 type Rows = Vec<Vec<f64>>;
@@ -210,6 +213,10 @@ impl Decoder<'_> {
     /// `y = W x` for each row of `x`.
     fn product(&self, x: &Rows, matrix: &str) -> Rows {
         let weights: Vec<f64> = self.model.values(matrix).into_iter().map(f64::from).collect();
+        let mut x = x.clone();
+        if self.eight_bit && self.model.format(matrix).block_elements() > 1 {
+            x.iter_mut().flat_map(|row| row.chunks_mut(32)).for_each(round_to_8_bits);
+        }
         x.iter().map(|x| weights.chunks_exact(x.len()).map(|row| dot(row, x)).collect()).collect()
     }
 }
@@ -239,6 +246,13 @@ fn softcap(x: f64, cap: f64) -> f64 {
 
 fn round_to_f16(x: &mut f64) {
     *x = f16::from_f64(*x).to_f64();
+}
+
+fn round_to_8_bits(group: &mut [f64]) {
+    let step = group.iter().fold(0.0_f64, |m, x| m.max(x.abs())) / 127.0;
+    if step > 0.0 {
+        group.iter_mut().for_each(|x| *x = (*x / step).round_ties_even() * step);
+    }
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {

@@ -1,13 +1,15 @@
 //! Tiny synthetic models: every option of the decoder can be turned on, the weights are seeded, and
 //! what a quantized tensor holds is known exactly.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::path::PathBuf;
 
 use gpu::quant::{Format, dequantize_row, f16};
 use lanemap::gguf::GgufWriter;
 use lanemap::quantize::quantize_row;
 
-use super::{Folder, Random};
+use super::gguf::{Folder, Random};
 
 /// How the rotary frequencies are stretched.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +128,11 @@ impl Tiny {
     /// What a tensor decodes to, which the model must have.
     pub(crate) fn values(&self, name: &str) -> Vec<f32> {
         self.get(name).unwrap_or_else(|| panic!("the tiny model has no {name}"))
+    }
+
+    /// How a tensor is stored.
+    pub(crate) fn format(&self, name: &str) -> Format {
+        self.tensors.iter().find(|tensor| tensor.name == name).unwrap().format
     }
 
     /// Changes a tensor's values; it is F32 from then on.

@@ -2,12 +2,18 @@
 //!
 //! Exit codes: 0 success, 1 failure, 2 usage (a wrong flag or value, a refused input).
 
+pub mod device;
+pub mod generate;
 pub mod inspect;
+mod logging;
 pub mod output;
+pub mod pull;
+mod usage;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{ArgAction, Parser, Subcommand};
 
 /// Runs quantized language models from GGUF files.
 #[derive(Debug, Parser)]
@@ -15,11 +21,17 @@ use clap::{Parser, Subcommand};
 struct Cli {
     #[command(subcommand)]
     command: Command,
+
+    /// Log more to stderr: -v what is done, -vv how, -vvv everything; without it, as RUST_LOG says
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
 }
 
 /// The commands, in the order in which the help lists them.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Generate(Box<generate::Args>),
+    Pull(pull::Args),
     Inspect(inspect::Args),
 }
 
@@ -28,18 +40,44 @@ enum Command {
 #[error("{0}")]
 pub struct UsageError(pub String);
 
+const EXIT_USAGE: u8 = 2;
+
 /// Parses the process's arguments, runs the command and reports its error in one line.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return unparsed(&error),
+    };
+    logging::start(cli.verbose);
     let result = match &cli.command {
+        Command::Generate(args) => generate::run(args),
+        Command::Pull(args) => pull::run(args),
         Command::Inspect(args) => inspect::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
-            if error.downcast_ref::<UsageError>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            output::note(format_args!("error: {error:#}"));
+            if error.downcast_ref::<UsageError>().is_some() {
+                ExitCode::from(EXIT_USAGE)
+            } else {
+                ExitCode::FAILURE
+            }
         }
     }
+}
+
+/// Prints the help or the version where that was asked for, else what is wrong.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayVersion
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Whoever closed the pipe has read enough.
+            let _ = error.print();
+        }
+        _ => output::note(usage::one_line(error)),
+    }
+    if error.exit_code() == 0 { ExitCode::SUCCESS } else { ExitCode::from(EXIT_USAGE) }
 }

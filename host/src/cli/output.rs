@@ -1,5 +1,7 @@
-//! Standard output for commands: buffered, its errors reported, a closed pipe a quiet end.
+//! Standard output for commands: buffered, its errors reported, a closed pipe a quiet end;
+//! and lines on standard error.
 
+use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, Write};
 
 use anyhow::Context;
@@ -27,6 +29,12 @@ pub fn unless_closed(result: io::Result<()>) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
+}
+
+/// Writes a line to standard error. That nobody can read it any more is no reason to end, let
+/// alone to panic, as `eprintln!` would.
+pub fn note(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 #[cfg(test)]

@@ -43,6 +43,12 @@ impl Quantized {
         out
     }
 
+    /// Elements of a row.
+    #[inline(always)]
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
+
     #[inline(always)]
     pub(super) fn rows(&self) -> usize {
         self.d.len() * GROUP / self.columns

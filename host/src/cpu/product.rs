@@ -131,62 +131,43 @@ impl Kernel for RunTask<'_, '_> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let Self { task: Task { format, weights, mut out }, input } = self;
-        with_block!(format, B => {
-            // A tensor's start is aligned to 8 bytes at least (the reader checks), a row's
-            // to the block.
-            let weights: &[B] = bytemuck::cast_slice(weights);
-            match &input.form {
-                Form::Exact => floats::multiply::<S, B, f64>(weights, input, &mut out),
-                Form::Plain => floats::multiply::<S, B, f32>(weights, input, &mut out),
-                Form::Quantized(quantized) => B::multiply::<S>(weights, input, quantized, &mut out),
-            }
-        });
+        let narrow = with_block!(format, B => B::QUANTS_ARE_NARROW);
+        match (&input.form, narrow) {
+            (Form::Exact, _) => floats::multiply::<S, f64>(format, weights, input, &mut out),
+            (Form::Quantized(input), Some(true)) => bytes::multiply::<S, true>(format, weights, input, &mut out),
+            (Form::Quantized(input), Some(false)) => bytes::multiply::<S, false>(format, weights, input, &mut out),
+            (Form::Plain | Form::Quantized(_), _) => floats::multiply::<S, f32>(format, weights, input, &mut out),
+        }
     }
 }
 
-/// What a block brings to the products.
+/// What a block brings to the products. Formats are matched to blocks where a tile is filled
+/// and nowhere deeper, so that the loops are compiled once and not for every format.
 trait Weights: Block {
-    /// Decodes blocks into as many values.
-    #[inline(always)]
-    fn decode<S: Simd>(blocks: &[Self], out: &mut [f32]) {
-        for (block, out) in blocks.iter().zip(out.chunks_mut(const { Self::FORMAT.block_elements() })) {
-            out.copy_from_slice(block.dequantize().as_ref());
-        }
-    }
+    /// For quantized blocks, whether every quant is at most 127 (see [`Simd::dot`]).
+    const QUANTS_ARE_NARROW: Option<bool>;
 
-    /// Multiplies rows of blocks with an input whose 8-bit form is at hand.
-    fn multiply<S: Simd>(weights: &[Self], input: &Input<'_>, quantized: &Quantized, out: &mut [&mut [f32]]);
+    /// Unpacks blocks into a tile's row; nothing for float formats, which have no quants.
+    fn unpack(blocks: &[Self], tile: &mut bytes::Tile, row: usize);
 }
 
 impl<B: Quants> Weights for B {
+    const QUANTS_ARE_NARROW: Option<bool> = Some(B::NARROW);
+
     #[inline(always)]
-    fn multiply<S: Simd>(weights: &[B], input: &Input<'_>, quantized: &Quantized, out: &mut [&mut [f32]]) {
-        bytes::multiply::<S, B>(weights, input.columns, quantized, out);
+    fn unpack(blocks: &[Self], tile: &mut bytes::Tile, row: usize) {
+        tile.unpack(blocks, row);
     }
 }
 
-impl Weights for f32 {
-    #[inline(always)]
-    fn multiply<S: Simd>(weights: &[f32], input: &Input<'_>, _: &Quantized, out: &mut [&mut [f32]]) {
-        floats::multiply::<S, f32, f32>(weights, input, out);
-    }
-}
+macro_rules! float_weights {
+    ($($block:ty),*) => {$(
+        impl Weights for $block {
+            const QUANTS_ARE_NARROW: Option<bool> = None;
 
-impl Weights for bf16 {
-    #[inline(always)]
-    fn multiply<S: Simd>(weights: &[bf16], input: &Input<'_>, _: &Quantized, out: &mut [&mut [f32]]) {
-        floats::multiply::<S, bf16, f32>(weights, input, out);
-    }
+            #[inline(always)]
+            fn unpack(_: &[Self], _: &mut bytes::Tile, _: usize) {}
+        }
+    )*};
 }
-
-impl Weights for f16 {
-    #[inline(always)]
-    fn decode<S: Simd>(halves: &[f16], out: &mut [f32]) {
-        super::simd::widen_slice::<S>(halves, out);
-    }
-
-    #[inline(always)]
-    fn multiply<S: Simd>(weights: &[f16], input: &Input<'_>, _: &Quantized, out: &mut [&mut [f32]]) {
-        floats::multiply::<S, f16, f32>(weights, input, out);
-    }
-}
+float_weights!(f32, f16, bf16);

@@ -9,16 +9,18 @@
 //!
 //! The inner sums are exact in integers; the outer ones are f32, eight lanes wide.
 
+use gpu::quant::{Format, with_block};
+
 use super::super::activation::{GROUP, Quantized, Slice};
 use super::super::real::sum;
 use super::super::simd::Simd;
 use super::super::unpack::Quants;
-use super::{COLUMNS, ROWS, SEGMENT};
+use super::{COLUMNS, ROWS, SEGMENT, Weights};
 
 const GROUPS: usize = SEGMENT / GROUP;
 
 /// A segment of [`ROWS`] weight rows, unpacked.
-struct Tile {
+pub(super) struct Tile {
     q: [[[u8; GROUP]; GROUPS]; ROWS],
     /// A group's scales, one for each lane of the product.
     scale: [[[f32; 8]; GROUPS]; ROWS],
@@ -26,48 +28,70 @@ struct Tile {
     offset: [[[f32; 8]; GROUPS / 4]; ROWS],
 }
 
-/// Multiplies rows of `columns` weights with every row of `input`; `out` has for each input
-/// row as many outputs as there are weight rows.
+impl Tile {
+    /// Unpacks a segment of one weight row.
+    #[inline(always)]
+    pub(super) fn unpack<B: Quants>(&mut self, blocks: &[B], row: usize) {
+        let (q, scale) = (&mut self.q[row], &mut self.scale[row]);
+        let (offset, _) = self.offset[row].as_flattened_mut().as_chunks_mut::<2>();
+        let mut at = 0;
+        for block in blocks {
+            block.groups(|group| {
+                let [low, high] = group.scale;
+                q[at] = group.q;
+                scale[at] = [low, low, low, low, high, high, high, high];
+                offset[at] = group.offset;
+                at += 1;
+            });
+        }
+        offset[at..at.next_multiple_of(4)].fill([0.0; 2]);
+    }
+}
+
+/// Multiplies rows of weights with every row of `input`; `out` has for each input row as many
+/// outputs as there are weight rows.
 #[inline(always)]
-pub(super) fn multiply<S: Simd, B: Quants>(
-    weights: &[B],
-    columns: usize,
+pub(super) fn multiply<S: Simd, const NARROW: bool>(
+    format: Format,
+    weights: &[u8],
     input: &Quantized,
     out: &mut [&mut [f32]],
 ) {
-    let blocks = columns / const { B::FORMAT.block_elements() };
-    let segment_blocks = const { SEGMENT / B::FORMAT.block_elements() };
+    let columns = input.columns();
+    let bytes = |columns: usize| columns / format.block_elements() * format.block_bytes();
     let mut tile = Tile {
         q: [[[0; GROUP]; GROUPS]; ROWS],
         scale: [[[0.0; 8]; GROUPS]; ROWS],
         offset: [[[0.0; 8]; GROUPS / 4]; ROWS],
     };
-    for (index, rows) in weights.chunks(ROWS * blocks).enumerate() {
-        let count = rows.len() / blocks;
-        for first in (0..blocks).step_by(segment_blocks) {
-            let last = (first + segment_blocks).min(blocks);
-            for (row, blocks) in rows.chunks_exact(blocks).enumerate() {
-                fill(&mut tile, row, &blocks[first..last]);
-            }
-            let start = first * const { B::FORMAT.block_elements() };
-            let len = (last - first) * const { B::FORMAT.block_elements() };
+    for (index, rows) in weights.chunks(ROWS * bytes(columns)).enumerate() {
+        for start in (0..columns).step_by(SEGMENT) {
+            let len = SEGMENT.min(columns - start);
+            let segment = bytes(start)..bytes(start + len);
+            with_block!(format, B => {
+                for (row, weights) in rows.chunks_exact(bytes(columns)).enumerate() {
+                    // A tensor starts at a multiple of 8 bytes (the reader checks that), a
+                    // row at one of its blocks.
+                    B::unpack(bytemuck::cast_slice(&weights[segment.clone()]), &mut tile, row);
+                }
+            });
             let mut store = |row: usize, sums: [f32; ROWS]| {
-                let out = &mut out[row][index * ROWS..index * ROWS + count];
+                let out = out[row].chunks_mut(ROWS).nth(index).unwrap_or_default();
                 for (out, sum) in out.iter_mut().zip(sums) {
                     // The first segment overwrites whatever was there.
-                    *out = if first == 0 { sum } else { *out + sum };
+                    *out = if start == 0 { sum } else { *out + sum };
                 }
             };
             let mut row = 0;
             while row + COLUMNS <= input.rows() {
-                let sums = dot::<S, B, COLUMNS>(&tile, core::array::from_fn(|c| input.slice(row + c, start, len)));
-                for (c, sums) in sums.into_iter().enumerate() {
+                let slices = core::array::from_fn(|c| input.slice(row + c, start, len));
+                for (c, sums) in dot::<S, NARROW, COLUMNS>(&tile, slices).into_iter().enumerate() {
                     store(row + c, sums);
                 }
                 row += COLUMNS;
             }
             while row < input.rows() {
-                let [sums] = dot::<S, B, 1>(&tile, [input.slice(row, start, len)]);
+                let [sums] = dot::<S, NARROW, 1>(&tile, [input.slice(row, start, len)]);
                 store(row, sums);
                 row += 1;
             }
@@ -75,35 +99,16 @@ pub(super) fn multiply<S: Simd, B: Quants>(
     }
 }
 
-/// Unpacks a segment of one weight row.
-#[inline(always)]
-fn fill<B: Quants>(tile: &mut Tile, row: usize, blocks: &[B]) {
-    let (q, scale) = (&mut tile.q[row], &mut tile.scale[row]);
-    let (offset, _) = tile.offset[row].as_flattened_mut().as_chunks_mut::<2>();
-    let mut at = 0;
-    for block in blocks {
-        block.groups(|group| {
-            let [low, high] = group.scale;
-            q[at] = group.q;
-            scale[at] = [low, low, low, low, high, high, high, high];
-            offset[at] = group.offset;
-            at += 1;
-        });
-    }
-    let whole = at.next_multiple_of(4);
-    offset[at..whole].fill([0.0; 2]);
-}
-
 /// Products of a tile's rows with stretches of `N` input rows.
 #[inline(always)]
-fn dot<S: Simd, B: Quants, const N: usize>(tile: &Tile, inputs: [Slice<'_>; N]) -> [[f32; ROWS]; N] {
+fn dot<S: Simd, const NARROW: bool, const N: usize>(tile: &Tile, inputs: [Slice<'_>; N]) -> [[f32; ROWS]; N] {
     let mut lanes = [[[0.0f32; 8]; ROWS]; N];
     let groups = inputs[0].q.len().min(GROUPS);
     for group in 0..groups {
         for c in 0..N {
             let (a, d) = (&inputs[c].q[group], inputs[c].d[group]);
             for r in 0..ROWS {
-                let products = S::dot(&tile.q[r][group], a, B::NARROW);
+                let products = S::dot(&tile.q[r][group], a, NARROW);
                 for l in 0..8 {
                     lanes[c][r][l] = S::fma(products[l] as f32 * d, tile.scale[r][group][l], lanes[c][r][l]);
                 }

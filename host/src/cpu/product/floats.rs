@@ -1,29 +1,32 @@
 //! Products in floating point: of the float formats, and of every format in the exact mode.
 
-use super::super::real::{Real, sum};
-use super::super::simd::Simd;
-use super::{COLUMNS, Input, ROWS, SEGMENT, Weights};
+use gpu::quant::{Format, dequantize_row};
 
-/// Multiplies rows of blocks with every row of `input`, with sums of type `R`; `out` has for
+use super::super::real::{Real, sum};
+use super::super::simd::{Simd, widen_slice};
+use super::{COLUMNS, Input, ROWS, SEGMENT};
+
+/// Multiplies rows of weights with every row of `input`, with sums of type `R`; `out` has for
 /// each input row as many outputs as there are weight rows.
 #[inline(always)]
-pub(super) fn multiply<S: Simd, B: Weights, R: Real>(
-    weights: &[B],
+pub(super) fn multiply<S: Simd, R: Real>(
+    format: Format,
+    weights: &[u8],
     input: &Input<'_>,
     out: &mut [&mut [f32]],
 ) {
-    let elements = const { B::FORMAT.block_elements() };
-    let blocks = input.columns / elements;
+    let columns = input.columns;
+    let bytes = |columns: usize| columns / format.block_elements() * format.block_bytes();
     let mut tile = [[0.0f32; SEGMENT]; ROWS];
     let mut sums = vec![[R::ZERO; ROWS]; input.rows()];
-    for (index, rows) in weights.chunks(ROWS * blocks).enumerate() {
+    for (index, rows) in weights.chunks(ROWS * bytes(columns)).enumerate() {
         sums.fill([R::ZERO; ROWS]);
-        for start in (0..input.columns).step_by(SEGMENT) {
-            let len = SEGMENT.min(input.columns - start);
-            for (row, tile) in rows.chunks_exact(blocks).zip(&mut tile) {
-                B::decode::<S>(&row[start / elements..(start + len) / elements], &mut tile[..len]);
+        for start in (0..columns).step_by(SEGMENT) {
+            let len = SEGMENT.min(columns - start);
+            for (row, tile) in rows.chunks_exact(bytes(columns)).zip(&mut tile) {
+                decode::<S>(format, &row[bytes(start)..bytes(start + len)], &mut tile[..len]);
             }
-            let slice = |row: usize| &input.values[row * input.columns + start..][..len];
+            let slice = |row: usize| &input.values[row * columns + start..][..len];
             let (groups, rest) = sums.as_chunks_mut::<COLUMNS>();
             let first_rest = groups.len() * COLUMNS;
             for (group, sums) in groups.iter_mut().enumerate() {
@@ -33,12 +36,22 @@ pub(super) fn multiply<S: Simd, B: Weights, R: Real>(
                 add::<S, R, 1>(&tile, [slice(first_rest + row)], core::array::from_mut(sums));
             }
         }
-        let count = rows.len() / blocks;
         for (out, sums) in out.iter_mut().zip(&sums) {
-            for (out, sum) in out[index * ROWS..index * ROWS + count].iter_mut().zip(sums) {
+            let out = out.chunks_mut(ROWS).nth(index).unwrap_or_default();
+            for (out, sum) in out.iter_mut().zip(sums) {
                 *out = sum.to_f32();
             }
         }
+    }
+}
+
+/// Decodes a stretch of a row.
+#[inline(always)]
+fn decode<S: Simd>(format: Format, blocks: &[u8], out: &mut [f32]) {
+    match format {
+        // The scalar conversion of the crate `half` is a call; this one vectorizes.
+        Format::F16 => widen_slice::<S>(bytemuck::cast_slice(blocks), out),
+        _ => dequantize_row(format, blocks, out).expect("a segment is whole blocks"),
     }
 }
 

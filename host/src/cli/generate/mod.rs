@@ -1,0 +1,202 @@
+//! `lanemap generate`: text from a model.
+
+mod args;
+mod console;
+mod framing;
+mod generation;
+mod interrupt;
+mod prompt;
+mod report;
+mod stop;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+use tracing::info;
+
+pub use args::Args;
+
+use self::console::Console;
+use self::generation::{GenerationError, Request};
+use self::report::{Report, Timings};
+use super::output::{note, to_stdout, unless_closed};
+use super::{UsageError, pull};
+use crate::cpu::{CpuBackend, CpuOptions};
+use crate::gguf::Gguf;
+use crate::model::Model;
+use crate::sampling::{Sampler, SamplingOptions};
+use crate::session::Session;
+use crate::tokenizer::{Detokenizer, Tokenizer};
+
+/// The context that is used unless more is needed or another one is asked for: enough for a
+/// conversation, and small enough for any machine.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// Room that a prompt leaves for the answer where neither has a stated length.
+const ANSWER_ROOM: usize = 1024;
+
+/// Runs `lanemap generate`.
+///
+/// # Errors
+/// A [`UsageError`] when a flag or the prompt is refused; another error when the model cannot
+/// be loaded or run, or the text cannot be written.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let options = args.sampling_options()?;
+    args.machine.device.resolve()?;
+    let text = prompt::read(args.prompt.given().map(AsRef::as_ref), args.prompt.file.as_deref())?;
+    let path = match &args.machine.model {
+        Some(path) => path.clone(),
+        None => pull::demo_model_path()?,
+    };
+    interrupt::install()?;
+
+    let mut console = Console::new(!args.output.json);
+    let started = Instant::now();
+    let gguf = Arc::new(Gguf::open(&path)?);
+    let tokenizer = Tokenizer::from_gguf(&gguf).with_context(|| path.display().to_string())?;
+    let model = Arc::new(Model::load(Arc::clone(&gguf))?);
+    let config = model.config();
+
+    let ids = framing::prompt_ids(&args.prompt, &text, &gguf, &tokenizer)?;
+    if args.output.verbose_prompt {
+        note_pieces(&ids, &tokenizer);
+    }
+    let n_ctx = context_length(args.machine.ctx, config.context_length, ids.len(), args.limit())?;
+    let mut sampler = sampler(args, options, &tokenizer, config.vocab_size, n_ctx)?;
+    let cpu = CpuOptions { threads: args.machine.threads, exact: args.machine.exact };
+    let mut session = Session::new(Box::new(CpuBackend::new(Arc::clone(&model), cpu)?), n_ctx)?;
+    let load = started.elapsed();
+    info!("{}, context {n_ctx}", session.description());
+
+    let request = Request {
+        prompt: &ids,
+        limit: args.limit(),
+        batch: args.machine.batch.get(),
+        stop: &args.stop,
+        special: args.prompt.special,
+        top_logits: args.output.top_logits,
+    };
+    let result = generation::generate(&mut session, &tokenizer, &mut sampler, &request, &mut console)
+        .and_then(|done| console.finish().map(|()| done).map_err(GenerationError::Output));
+    let (generation, stop_reason) = match result {
+        Err(GenerationError::Output(error)) => {
+            // Whoever closed the pipe has read enough.
+            return unless_closed(Err(error)).context("cannot write to standard output");
+        }
+        result => result?,
+    };
+
+    let timings = Timings::new(load, ids.len(), &generation);
+    note(&timings);
+    note(format_args!("stopped: {stop_reason}"));
+    if !args.output.json {
+        return Ok(());
+    }
+    let report = Report {
+        model: path.display().to_string(),
+        architecture: config.architecture.name(),
+        device: "cpu",
+        exact: args.machine.exact,
+        context: n_ctx,
+        seed: sampler.seed(),
+        prompt_ids: &ids,
+        generated_ids: &generation.ids,
+        text: &generation.text,
+        stop_reason,
+        timings,
+        top_logits: &generation.top_logits,
+    };
+    to_stdout(|out| {
+        serde_json::to_writer(&mut *out, &report)?;
+        writeln!(out)
+    })
+}
+
+/// The sampler, with the tokens that end a generation excluded where that was asked for. Says
+/// which seed is in use.
+fn sampler(
+    args: &Args,
+    mut options: SamplingOptions,
+    tokenizer: &Tokenizer,
+    vocab_size: usize,
+    n_ctx: usize,
+) -> anyhow::Result<Sampler> {
+    if args.ignore_eos() {
+        let all = 0..u32::try_from(vocab_size).unwrap_or(u32::MAX);
+        let ends = all.filter(|&id| tokenizer.is_end_of_generation(id));
+        options.logit_bias.extend(ends.map(|id| (id, f32::NEG_INFINITY)));
+    }
+    options.validate(vocab_size).map_err(|error| UsageError(error.to_string()))?;
+    let draws = !options.is_greedy();
+    let sampler = Sampler::new(options, vocab_size, n_ctx)?;
+    if draws {
+        note(format_args!("seed: {}", sampler.seed()));
+    }
+    Ok(sampler)
+}
+
+/// Tokens that the context is to hold.
+///
+/// # Errors
+/// When the prompt is longer.
+fn context_length(
+    asked: Option<usize>,
+    models_own: usize,
+    prompt: usize,
+    limit: Option<usize>,
+) -> Result<usize, UsageError> {
+    let n_ctx = match asked {
+        Some(0) => models_own,
+        Some(asked) => asked,
+        None => {
+            let needed = prompt.saturating_add(limit.unwrap_or(ANSWER_ROOM));
+            models_own.min(DEFAULT_CONTEXT.max(needed))
+        }
+    };
+    if prompt > n_ctx {
+        return Err(UsageError(format!(
+            "the prompt has {prompt} tokens, but the context holds {n_ctx}: shorten the prompt or raise --ctx \
+             (the model's own context is {models_own})"
+        )));
+    }
+    if n_ctx > models_own {
+        note(format_args!(
+            "warning: --ctx {n_ctx} is more than the {models_own} tokens that the model was made for"
+        ));
+    }
+    Ok(n_ctx)
+}
+
+fn note_pieces(ids: &[u32], tokenizer: &Tokenizer) {
+    for &id in ids {
+        let mut detokenizer = Detokenizer::new(true);
+        let piece = detokenizer.push(tokenizer, id) + &detokenizer.finish();
+        note(format_args!("{id:7} {piece:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_context_is_the_models_or_what_is_needed() {
+        let length = |asked, own, prompt, limit| context_length(asked, own, prompt, limit).ok();
+        assert_eq!(length(None, 2048, 10, None), Some(2048));
+        assert_eq!(length(None, 32768, 10, None), Some(4096));
+        assert_eq!(length(None, 32768, 5000, Some(100)), Some(5100));
+        assert_eq!(length(None, 32768, 5000, None), Some(6024));
+        assert_eq!(length(None, 32768, 5000, Some(usize::MAX)), Some(32768));
+        assert_eq!(length(Some(0), 32768, 10, Some(5)), Some(32768));
+        assert_eq!(length(Some(64), 32768, 64, Some(5)), Some(64));
+        assert_eq!(length(Some(64), 32768, 65, Some(5)), None);
+        assert_eq!(length(None, 2048, 2049, Some(0)), None);
+    }
+
+    #[test]
+    fn a_prompt_that_is_too_long_is_told_with_both_numbers() {
+        let message = context_length(Some(64), 2048, 65, None).map_or_else(|e| e.to_string(), |_| String::new());
+        assert!(message.contains("65") && message.contains("64") && message.contains("2048"), "{message}");
+    }
+}
