@@ -8,36 +8,54 @@
 //! It shares two things with the library on purpose: weights are what the file's blocks decode to, and
 //! keys and values are rounded to f16, since the KV cache is f16 by contract.
 
+use std::cell::RefCell;
 use std::f64::consts::PI;
 
 use gpu::quant::f16;
 
+use super::random::{Random, uniform};
 use super::tiny::{Spec, Stretch, Tiny};
 
-/// The logits after each token. With `eight_bit`, the inputs of products with quantized matrices are
-/// rounded as the library's default mode rounds them: groups of 32 signed bytes that share a step, the
-/// largest magnitude over 127.
-pub(crate) fn logits(model: &Tiny, tokens: &[u32], eight_bit: bool) -> Vec<Vec<f64>> {
-    Decoder { model, spec: model.spec, eight_bit }.logits(tokens)
+/// What the reference does to its values, to find out what it costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Rounding {
+    /// Nothing: f64.
+    None,
+    /// What a norm or a product gives is off by up to 2⁻²³ of itself, as f32 after two operations.
+    F32,
+    /// The inputs of products with quantized matrices are rounded as the library's default mode rounds
+    /// them: groups of 32 signed bytes that share a step, the largest magnitude over 127.
+    EightBit,
+}
+
+/// The logits after each token.
+pub(crate) fn logits(model: &Tiny, tokens: &[u32], rounding: Rounding) -> Vec<Vec<f64>> {
+    Decoder::new(model, rounding).logits(tokens)
 }
 
 /// The residual stream's largest magnitude on the way, for tests that need it large.
 pub(crate) fn largest_residual(model: &Tiny, tokens: &[u32]) -> f64 {
-    let decoder = Decoder { model, spec: model.spec, eight_bit: false };
+    let decoder = Decoder::new(model, Rounding::None);
     let mut largest = 0.0_f64;
-    decoder.residuals(tokens, |stream| largest = stream.iter().flatten().fold(largest, |m, x| m.max(x.abs())));
+    decoder
+        .residuals(tokens, |stream| largest = stream.iter().flatten().fold(largest, |m, x| m.max(x.abs())));
     largest
 }
 
 struct Decoder<'a> {
     model: &'a Tiny,
     spec: Spec,
-    eight_bit: bool,
+    rounding: Rounding,
+    random: RefCell<Random>,
 }
 
 type Rows = Vec<Vec<f64>>;
 
-impl Decoder<'_> {
+impl<'a> Decoder<'a> {
+    fn new(model: &'a Tiny, rounding: Rounding) -> Self {
+        Self { model, spec: model.spec, rounding, random: RefCell::new(Random(model.spec.seed + 2)) }
+    }
+
     fn logits(&self, tokens: &[u32]) -> Rows {
         let stream = self.residuals(tokens, |_| ());
         let normed = self.rms_norm(&stream, "output_norm.weight");
@@ -178,7 +196,9 @@ impl Decoder<'_> {
 
     /// Gemma 3 has five layers with a window, then one without.
     fn slides(&self, layer: usize) -> bool {
-        self.gemma() && self.spec.window.is_some() && layer % self.spec.pattern.unwrap_or(6) != self.spec.pattern.unwrap_or(6) - 1
+        self.gemma()
+            && self.spec.window.is_some()
+            && layer % self.spec.pattern.unwrap_or(6) != self.spec.pattern.unwrap_or(6) - 1
     }
 
     fn gemma(&self) -> bool {
@@ -197,7 +217,7 @@ impl Decoder<'_> {
 
     fn rms_norm(&self, rows: &Rows, weight: &str) -> Rows {
         let weight = self.model.values(weight);
-        rows.iter().map(|row| rms_norm(row, &weight, self.spec.epsilon.into())).collect()
+        self.blurred(rows.iter().map(|row| rms_norm(row, &weight, self.spec.epsilon.into())).collect())
     }
 
     fn product_with_bias(&self, x: &Rows, name: &str) -> Rows {
@@ -214,10 +234,21 @@ impl Decoder<'_> {
     fn product(&self, x: &Rows, matrix: &str) -> Rows {
         let weights: Vec<f64> = self.model.values(matrix).into_iter().map(f64::from).collect();
         let mut x = x.clone();
-        if self.eight_bit && self.model.format(matrix).block_elements() > 1 {
+        if self.rounding == Rounding::EightBit && self.model.format(matrix).block_elements() > 1 {
             x.iter_mut().flat_map(|row| row.chunks_mut(32)).for_each(round_to_8_bits);
         }
-        x.iter().map(|x| weights.chunks_exact(x.len()).map(|row| dot(row, x)).collect()).collect()
+        self.blurred(
+            x.iter().map(|x| weights.chunks_exact(x.len()).map(|row| dot(row, x)).collect()).collect(),
+        )
+    }
+
+    fn blurred(&self, mut rows: Rows) -> Rows {
+        if self.rounding == Rounding::F32 {
+            let mut random = self.random.borrow_mut();
+            let size = 2.0_f64.powi(-23);
+            rows.iter_mut().flatten().for_each(|x| *x *= 1.0 + size * (2.0 * uniform(&mut random) - 1.0));
+        }
+        rows
     }
 }
 

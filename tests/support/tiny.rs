@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use gpu::quant::{Format, dequantize_row, f16};
 use lanemap::gguf::GgufWriter;
-use lanemap::quantize::quantize_row;
 
-use super::gguf::{Folder, Random};
+use super::gguf::Folder;
+use super::random::{Random, random_blocks, uniform};
 
 /// How the rotary frequencies are stretched.
 #[derive(Clone, Copy, Debug)]
@@ -144,16 +144,30 @@ impl Tiny {
         tensor.bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     }
 
+    /// Puts the rows of a matrix into another order: row `i` becomes what row `source(i)` was.
+    pub(crate) fn permute_rows(&mut self, name: &str, source: impl Fn(usize) -> usize) {
+        let tensor = self.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap();
+        let row_bytes = tensor.format.row_bytes(tensor.dims[0]).unwrap();
+        let rows: Vec<_> = tensor.bytes.chunks_exact(row_bytes).collect();
+        tensor.bytes = (0..rows.len()).flat_map(|row| rows[source(row)]).copied().collect();
+    }
+
     /// The names of all tensors.
     pub(crate) fn names(&self) -> Vec<String> {
         self.tensors.iter().map(|tensor| tensor.name.clone()).collect()
     }
 
-    /// The first two bytes of a tensor's last block (the scale of Q8_0 and others) become `bytes`.
-    pub(crate) fn patch_last_block(&mut self, name: &str, bytes: [u8; 2]) {
+    /// Makes the last value of a tensor NaN: in Q8_0 through the scale of its block.
+    pub(crate) fn poison(&mut self, name: &str) {
         let tensor = self.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap();
         let at = tensor.bytes.len() - tensor.format.block_bytes();
-        tensor.bytes[at..at + 2].copy_from_slice(&bytes);
+        let nan: &[u8] = match tensor.format {
+            Format::F32 => &f32::NAN.to_le_bytes(),
+            Format::Q8_0 => &f16::NAN.to_le_bytes(),
+            other => panic!("{other} is not among the formats that can be poisoned"),
+        };
+        tensor.bytes[at..at + nan.len()].copy_from_slice(nan);
+        assert!(self.values(name).last().unwrap().is_nan());
     }
 
     /// The file's metadata, without the tensors.
@@ -291,46 +305,8 @@ impl Maker {
     }
 }
 
-/// A number evenly between 0 and 1.
-pub(crate) fn uniform(random: &mut Random) -> f64 {
-    (random.next() >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-/// A number with mean 0 and deviation 1, nearly normal: the sum of twelve even ones.
-pub(crate) fn normal(random: &mut Random) -> f64 {
-    (0..12).map(|_| uniform(random)).sum::<f64>() - 6.0
-}
-
 /// Token ids of a model.
 pub(crate) fn random_tokens(vocab: usize, len: usize, seed: u64) -> Vec<u32> {
     let mut random = Random(seed);
     (0..len).map(|_| random.below(vocab) as u32).collect()
-}
-
-/// Blocks whose values have about this deviation. Formats that the library does not make from f32 get
-/// random quants, and scales of the right size.
-pub(crate) fn random_blocks(format: Format, len: usize, deviation: f64, random: &mut Random) -> Vec<u8> {
-    // Where the f16 scale and the f16 minimum stand in a block, and the deviation of a value in units
-    // of the scale, from the layouts of the formats with all quants and inner scales equally likely.
-    let (scale, minimum, unit) = match format {
-        Format::Q2_K => (80, Some((82, 1.5)), 12.0),
-        Format::Q3_K => (108, None, 42.0),
-        Format::Q4_K => (0, Some((2, 7.5)), 250.0),
-        Format::Q5_K => (0, Some((2, 15.5)), 510.0),
-        Format::Q6_K => (208, None, 1400.0),
-        Format::IQ4_XS => (0, None, 1300.0),
-        _ => {
-            let values: Vec<f32> = (0..len).map(|_| (deviation * normal(random)) as f32).collect();
-            return quantize_row(format, &values).unwrap();
-        }
-    };
-    let mut bytes = random.bytes(len / format.block_elements() * format.block_bytes());
-    for block in bytes.chunks_exact_mut(format.block_bytes()) {
-        let d = deviation / unit * (0.5 + uniform(random));
-        block[scale..scale + 2].copy_from_slice(&f16::from_f64(d).to_le_bytes());
-        if let Some((at, times)) = minimum {
-            block[at..at + 2].copy_from_slice(&f16::from_f64(times * d).to_le_bytes());
-        }
-    }
-    bytes
 }
