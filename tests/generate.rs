@@ -25,12 +25,8 @@ fn run(args: &[&str]) -> Output {
 }
 
 fn run_with_stdin(args: &[&str], input: &[u8]) -> Output {
-    let mut child = generate(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        generate(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input).unwrap();
     child.wait_with_output().unwrap()
 }
@@ -306,7 +302,8 @@ fn a_seed_replays_and_the_one_in_use_is_told() {
 fn the_context_is_a_limit_that_is_told() {
     let Some(model) = Real::find(SMOLLM2) else { return };
     let prompt = "the sea and ".repeat(40);
-    let args = |ctx: &'static str, n: &'static str| [prompt.as_str(), "--no-chat", "--greedy", "-c", ctx, "-n", n];
+    let args =
+        |ctx: &'static str, n: &'static str| [prompt.as_str(), "--no-chat", "--greedy", "-c", ctx, "-n", n];
     let count = ids(&model.json(&[&prompt, "--no-chat", "-n", "0"])["prompt_ids"]).len();
     assert_eq!(count, 121, "the cases below are about a prompt of this length");
 
@@ -328,7 +325,7 @@ fn the_context_is_a_limit_that_is_told() {
     assert!(text(&output.stderr).contains("stopped: the context is full"));
     for batch in ["120", "121", "122"] {
         let object = model.json(&[&args("0", "1")[..], &["-b", batch]].concat());
-        assert_eq!(object["context"], 2048);
+        assert_eq!(object["context"], 8192, "the model's own");
         assert_eq!(ids(&object["generated_ids"]).len(), 1);
     }
 }
@@ -382,7 +379,10 @@ fn a_full_disk_is_one_line() {
         let output = generate(&model.args(&args)).stdout(full).output().unwrap();
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(stderr.lines().last().unwrap().starts_with("error: cannot write to standard output"), "{stderr}");
+        assert!(
+            stderr.lines().last().unwrap().starts_with("error: cannot write to standard output"),
+            "{stderr}"
+        );
         assert!(!stderr.contains("panicked"), "{stderr}");
     }
 }

@@ -114,5 +114,8 @@ fn check(id: &str, bound: &Bound) {
         streams += 1;
     }
     assert!(streams >= 10, "only {streams} records with an exact pass");
-    println!("{id}: exact {}: {streams} prompts, {compared} greedy tokens equal, worst logit error {worst:.4}", bound.exact);
+    println!(
+        "{id}: exact {}: {streams} prompts, {compared} greedy tokens equal, worst logit error {worst:.4}",
+        bound.exact
+    );
 }

@@ -5,6 +5,8 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod support;
+
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -205,18 +207,8 @@ fn the_cache_folder_follows_the_platform() {
 #[test]
 fn cached_demo_models_are_the_real_ones() {
     for model in &MODELS {
-        match lanemap::pull::cached(model).unwrap() {
-            Some(_) => {
-                lanemap::pull::verify(model, Progress::Silent).unwrap();
-            }
-            // Not `eprintln!`, which cargo test shows for failed tests only.
-            None => writeln!(
-                std::io::stderr(),
-                "SKIPPED: cached_demo_models_are_the_real_ones: {id} is not in the cache; run \
-                 `cargo run -p host -- pull {id}`",
-                id = model.id
-            )
-            .unwrap(),
+        if support::models::real_model(model.id).is_some() {
+            lanemap::pull::verify(model, Progress::Silent).unwrap();
         }
     }
 }

@@ -1,1 +1,134 @@
 //! Measurements of prefill and decode speed in llama-bench's terms.
+//!
+//! A [`Test`] evaluates `n_prompt` prompt tokens in one go, or generates `n_gen` tokens one
+//! after the other, from an empty context. Tokens are random and chosen beforehand: neither
+//! tokenizing nor sampling is in the time. Each repetition is one sample; what is reported is
+//! mean and standard deviation of the samples' rates, as llama-bench reports them.
+
+mod report;
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+pub use report::{Format, Report};
+
+use crate::session::{Session, SessionError};
+
+/// What is measured. One of the two numbers is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Test {
+    /// Prompt tokens evaluated together.
+    pub n_prompt: usize,
+    /// Tokens generated one by one.
+    pub n_gen: usize,
+}
+
+impl Test {
+    /// llama-bench's name of the test: `pp512`, `tg64`.
+    #[must_use]
+    pub fn name(self) -> String {
+        if self.n_gen == 0 { format!("pp{}", self.n_prompt) } else { format!("tg{}", self.n_gen) }
+    }
+
+    /// Tokens that one repetition evaluates.
+    #[must_use]
+    pub fn tokens(self) -> usize {
+        self.n_prompt + self.n_gen
+    }
+}
+
+/// The samples of one test.
+#[derive(Clone, Debug)]
+pub struct Samples {
+    /// What was measured.
+    pub test: Test,
+    /// The time of each repetition.
+    pub times: Vec<Duration>,
+}
+
+/// Seed of the random tokens.
+const SEED: u64 = 42;
+
+impl Samples {
+    /// Tokens per second of each repetition.
+    #[must_use]
+    pub fn rates(&self) -> Vec<f64> {
+        self.times.iter().map(|time| self.test.tokens() as f64 / time.as_secs_f64()).collect()
+    }
+
+    /// Nanoseconds of each repetition.
+    #[must_use]
+    pub fn nanoseconds(&self) -> Vec<f64> {
+        self.times.iter().map(|time| time.as_nanos() as f64).collect()
+    }
+}
+
+/// Mean and sample standard deviation (zero for a single sample).
+#[must_use]
+pub fn mean_and_deviation(samples: &[f64]) -> (f64, f64) {
+    let n = samples.len() as f64;
+    let mean = samples.iter().sum::<f64>() / n;
+    if samples.len() < 2 {
+        return (mean, 0.0);
+    }
+    let squares: f64 = samples.iter().map(|x| (x - mean).powi(2)).sum();
+    (mean, (squares / (n - 1.0)).sqrt())
+}
+
+/// Runs a test `repetitions` times, after one run that is not counted unless `warm_up` is
+/// false. Prompts go through in chunks of `batch`; `progress` is called before each run.
+///
+/// # Errors
+/// [`SessionError`], for instance if the session's context is too short for the test.
+pub fn run(
+    session: &mut Session,
+    test: Test,
+    batch: usize,
+    repetitions: usize,
+    warm_up: bool,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Samples, SessionError> {
+    let mut rng = ChaCha8Rng::seed_from_u64(SEED);
+    let vocab_size = session.config().vocab_size as u64;
+    let tokens: Vec<u32> = (0..test.tokens()).map(|_| (rng.next_u64() % vocab_size) as u32).collect();
+    let mut times = Vec::new();
+    for round in 0..repetitions + usize::from(warm_up) {
+        progress(round);
+        session.rewind(0);
+        let start = Instant::now();
+        if test.n_gen == 0 {
+            session.prefill(&tokens, batch, &mut |_, _| ControlFlow::Continue(()))?;
+        } else {
+            for &token in &tokens {
+                session.decode(token)?;
+            }
+        }
+        let time = start.elapsed();
+        if round > 0 || !warm_up {
+            times.push(time);
+        }
+    }
+    Ok(Samples { test, times })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mean_and_deviation_of_known_samples() {
+        assert_eq!(mean_and_deviation(&[3.0]), (3.0, 0.0));
+        let (mean, deviation) = mean_and_deviation(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
+        assert_eq!(mean, 5.0);
+        assert!((deviation - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn names_are_those_of_llama_bench() {
+        assert_eq!(Test { n_prompt: 512, n_gen: 0 }.name(), "pp512");
+        assert_eq!(Test { n_prompt: 0, n_gen: 64 }.name(), "tg64");
+    }
+}

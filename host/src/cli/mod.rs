@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 success, 1 failure, 2 usage (a wrong flag or value, a refused input).
 
+pub mod bench;
 pub mod device;
 pub mod generate;
 pub mod inspect;
@@ -31,6 +32,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Generate(Box<generate::Args>),
+    Bench(bench::Args),
     Pull(pull::Args),
     Inspect(inspect::Args),
 }
@@ -52,6 +54,7 @@ pub fn main() -> ExitCode {
     logging::start(cli.verbose);
     let result = match &cli.command {
         Command::Generate(args) => generate::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Inspect(args) => inspect::run(args),
     };

@@ -1,11 +1,12 @@
 //! `lanemap pull`: fetches a demo model into the cache folder and prints its path.
 
-use std::io::{self, Write};
+use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 
 use super::UsageError;
+use super::output::{note, to_stdout};
 use crate::pull::{self, DemoModel, MODELS, Progress, PullError};
 
 /// Fetch a demo model, check it and print its path
@@ -49,8 +50,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         fetch(model, args.accept_license, progress)?
     };
-    writeln!(io::stdout(), "{}", path.display())?;
-    Ok(())
+    to_stdout(|out| writeln!(out, "{}", path.display()))
 }
 
 /// The path of the model that commands use when none is named. Fetches it, and says so on
@@ -63,7 +63,10 @@ pub fn demo_model_path() -> anyhow::Result<PathBuf> {
     if let Some(path) = pull::cached(model)? {
         return Ok(path);
     }
-    eprintln!("no --model given: using the demo model {}, which is not in the cache yet", model.title);
+    note(format_args!(
+        "no --model given: using the demo model {}, which is not in the cache yet",
+        model.title
+    ));
     fetch(model, false, Progress::on_stderr())
 }
 
@@ -75,14 +78,12 @@ fn fetch(model: &DemoModel, accept_licence: bool, progress: Progress) -> anyhow:
 }
 
 fn list() -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut lines = String::new();
     for model in &MODELS {
         let DemoModel { id, title, licence, bytes, .. } = model;
-        let place = match pull::cached(model)? {
-            Some(path) => path.display().to_string(),
-            None => "not fetched".into(),
-        };
-        writeln!(out, "{id:14}{title:24}{:>4} MB  {licence:20}{place}", bytes / 1_000_000)?;
+        let place = pull::cached(model)?.map_or("not fetched".into(), |path| path.display().to_string());
+        let megabytes = bytes / 1_000_000;
+        writeln!(lines, "{id:14}{title:24}{megabytes:>4} MB  {licence:20}{place}")?;
     }
-    Ok(())
+    to_stdout(|out| out.write_all(lines.as_bytes()))
 }

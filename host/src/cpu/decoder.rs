@@ -53,7 +53,13 @@ impl Decoder {
     }
 
     /// Evaluates `tokens` at positions `start..`; see [`crate::session::Backend::forward`].
-    pub(super) fn forward(&mut self, cache: &mut Cache, tokens: &[u32], start: usize, logits: bool) -> &[f32] {
+    pub(super) fn forward(
+        &mut self,
+        cache: &mut Cache,
+        tokens: &[u32],
+        start: usize,
+        logits: bool,
+    ) -> &[f32] {
         let Self { model, exact, rope, rope_sliding, buffers } = self;
         let (config, exact) = (model.config(), *exact);
         let pass = Pass { model, config, exact, start, tokens: tokens.len() };
@@ -113,7 +119,14 @@ struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    fn attention(&self, index: usize, layer: &Layer, rope: &RopeTable, cache: &mut Cache, buffers: &mut Buffers) {
+    fn attention(
+        &self,
+        index: usize,
+        layer: &Layer,
+        rope: &RopeTable,
+        cache: &mut Cache,
+        buffers: &mut Buffers,
+    ) {
         let config = self.config;
         self.norm(&buffers.residual, &layer.attention_norm, &mut buffers.normed);
         self.product(

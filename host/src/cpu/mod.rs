@@ -63,6 +63,12 @@ impl CpuBackend {
             .map_err(|error| BackendError::Threads { threads, reason: error.to_string() })?;
         Ok(Self { decoder: Decoder::new(model, options.exact), pool, cache: None })
     }
+
+    /// Threads that it runs on.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
 }
 
 impl Backend for CpuBackend {
@@ -71,8 +77,9 @@ impl Backend for CpuBackend {
     }
 
     fn description(&self) -> String {
-        let mode = if self.decoder.is_exact() { "exact (f32 activations, f64 sums)" } else { "8-bit activations" };
-        format!("CPU, {}, {} threads, {mode}", InstructionSet::selected().name(), self.pool.current_num_threads())
+        let mode =
+            if self.decoder.is_exact() { "exact (f32 activations, f64 sums)" } else { "8-bit activations" };
+        format!("CPU, {}, {} threads, {mode}", InstructionSet::selected().name(), self.threads())
     }
 
     fn allocate(&mut self, context: usize) -> Result<(), BackendError> {

@@ -134,9 +134,15 @@ impl Kernel for RunTask<'_, '_> {
         let narrow = with_block!(format, B => B::QUANTS_ARE_NARROW);
         match (&input.form, narrow) {
             (Form::Exact, _) => floats::multiply::<S, f64>(format, weights, input, &mut out),
-            (Form::Quantized(input), Some(true)) => bytes::multiply::<S, true>(format, weights, input, &mut out),
-            (Form::Quantized(input), Some(false)) => bytes::multiply::<S, false>(format, weights, input, &mut out),
-            (Form::Plain | Form::Quantized(_), _) => floats::multiply::<S, f32>(format, weights, input, &mut out),
+            (Form::Quantized(input), Some(true)) => {
+                bytes::multiply::<S, true>(format, weights, input, &mut out)
+            }
+            (Form::Quantized(input), Some(false)) => {
+                bytes::multiply::<S, false>(format, weights, input, &mut out)
+            }
+            (Form::Plain | Form::Quantized(_), _) => {
+                floats::multiply::<S, f32>(format, weights, input, &mut out)
+            }
         }
     }
 }

@@ -87,7 +87,10 @@ impl InstructionSet {
             match std::env::var("LANEMAP_CPU") {
                 Err(_) => best,
                 Ok(name) => sets.into_iter().find(|set| set.name() == name).unwrap_or_else(|| {
-                    tracing::warn!("LANEMAP_CPU={name}: this processor has no such set; using {}", best.name());
+                    tracing::warn!(
+                        "LANEMAP_CPU={name}: this processor has no such set; using {}",
+                        best.name()
+                    );
                     best
                 }),
             }
@@ -189,10 +192,10 @@ impl Simd for Portable {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use core::arch::x86_64::{
-        __m128i, __m256i, _mm_loadu_si128, _mm256_cvtepi8_epi16, _mm256_cvtepu8_epi16,
-        _mm256_cvtph_ps, _mm256_dpbusd_epi32, _mm256_hadd_epi32, _mm256_loadu_si256, _mm256_madd_epi16,
-        _mm256_maddubs_epi16, _mm256_permute4x64_epi64, _mm256_set1_epi16, _mm256_setzero_si256,
-        _mm256_storeu_ps, _mm256_storeu_si256,
+        __m128i, __m256i, _mm_loadu_si128, _mm256_cvtepi8_epi16, _mm256_cvtepu8_epi16, _mm256_cvtph_ps,
+        _mm256_dpbusd_epi32, _mm256_hadd_epi32, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
+        _mm256_permute4x64_epi64, _mm256_set1_epi16, _mm256_setzero_si256, _mm256_storeu_ps,
+        _mm256_storeu_si256,
     };
 
     use half::f16;

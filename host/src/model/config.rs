@@ -215,9 +215,13 @@ impl<'a> Keys<'a> {
             path: gguf.path().to_owned(),
             key: "general.architecture".to_owned(),
         })?;
-        let architecture = Architecture::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
-            ModelError::UnknownArchitecture { path: gguf.path().to_owned(), name: name.escape_debug().to_string() }
-        })?;
+        let architecture =
+            Architecture::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
+                ModelError::UnknownArchitecture {
+                    path: gguf.path().to_owned(),
+                    name: name.escape_debug().to_string(),
+                }
+            })?;
         Ok(Self { gguf, architecture })
     }
 
@@ -295,12 +299,12 @@ impl<'a> Keys<'a> {
         if let Some(scale) = self.optional_positive("attention.scale")? {
             return Ok(scale);
         }
-        let squared = if self.architecture == Architecture::Gemma3 && self.size("block_count")? == GEMMA3_27B_LAYERS
-        {
-            width as f32 / heads as f32
-        } else {
-            head_dim as f32
-        };
+        let squared =
+            if self.architecture == Architecture::Gemma3 && self.size("block_count")? == GEMMA3_27B_LAYERS {
+                width as f32 / heads as f32
+            } else {
+                head_dim as f32
+            };
         Ok(1.0 / squared.sqrt())
     }
 

@@ -100,7 +100,8 @@ impl Model {
         let tensors = Tensors::new(&gguf);
         let (width, vocab) = (config.width, config.vocab_size);
         let embedding = tensors.matrix("token_embd.weight", width, vocab)?;
-        let output = tensors.optional_matrix("output.weight", width, vocab)?.unwrap_or_else(|| embedding.clone());
+        let output =
+            tensors.optional_matrix("output.weight", width, vocab)?.unwrap_or_else(|| embedding.clone());
         let output_norm = tensors.vector("output_norm.weight", width)?;
         let rope_factors = tensors.optional_vector("rope_freqs.weight", config.rope.dims / 2)?;
         // A layer is nine tensors at least, so a count that the file cannot hold fails at

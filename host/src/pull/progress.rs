@@ -1,6 +1,6 @@
 //! What the user sees on stderr while a model is fetched.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -19,13 +19,14 @@ impl Progress {
     /// A bar when stderr is a terminal, plain lines otherwise.
     #[must_use]
     pub fn on_stderr() -> Self {
-        if std::io::stderr().is_terminal() { Self::Bar } else { Self::Lines }
+        if io::stderr().is_terminal() { Self::Bar } else { Self::Lines }
     }
 
     /// Says something that stays on the screen.
     pub(super) fn say(self, line: impl std::fmt::Display) {
         if self != Self::Silent {
-            eprintln!("{line}");
+            // Nobody reading it is no reason to panic, as `eprintln!` would.
+            let _ = writeln!(io::stderr(), "{line}");
         }
     }
 

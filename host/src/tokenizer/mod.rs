@@ -29,6 +29,8 @@ mod pretokenize;
 mod roles;
 mod special;
 mod spm;
+#[cfg(test)]
+mod tests;
 mod vocab;
 
 use std::borrow::Cow;
@@ -153,12 +155,14 @@ impl Tokenizer {
 
         let adds_bos;
         let algorithm = if model == "gpt2" {
-            let words = PreTokenizer::named(pre.as_deref().unwrap_or_else(|| {
+            let pre = pre.as_deref().unwrap_or("default");
+            if pre == "default" {
                 tracing::warn!(
-                    "the model file does not name its pre-tokenizer (tokenizer.ggml.pre): taking \"default\", which may give worse text"
+                    "the model file names no pre-tokenizer of its own (tokenizer.ggml.pre is missing or \"default\"): \
+                     text may come out worse and in more tokens than with the right one"
                 );
-                "default"
-            }))?;
+            }
+            let words = PreTokenizer::named(pre)?;
             adds_bos = words.adds_bos();
             Algorithm::Bpe(Bpe::new(words, &merges, &lexicon))
         } else {

@@ -169,13 +169,9 @@ impl PreTokenizer {
         let compile = |stage: &Stage| {
             let patterns = [stage.pattern, r"\s+"];
             Regex::new_many(&patterns[..if stage.spaces { 2 } else { 1 }])
+                .map_err(|error| TokenizerError::Pattern { name: name.into(), reason: error.to_string() })
         };
-        let stages = rule
-            .stages
-            .iter()
-            .map(compile)
-            .collect::<Result<_, _>>()
-            .map_err(|error| TokenizerError::Pattern { name: name.into(), reason: error.to_string() })?;
+        let stages = rule.stages.iter().map(compile).collect::<Result<_, _>>()?;
         Ok(Self { rule, stages })
     }
 
@@ -232,4 +228,54 @@ fn cut(stage: &Regex, piece: &str, offset: usize, pieces: &mut Vec<Range<usize>>
 /// Every known name.
 fn names() -> Vec<&'static str> {
     RULES.iter().flat_map(|rule| rule.names).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    struct Recorded {
+        texts: Vec<String>,
+        /// By rule and text, the length of each piece in characters.
+        pieces: BTreeMap<String, Vec<Vec<usize>>>,
+    }
+
+    /// The recorded cuts were made by another regex engine from patterns with lookahead.
+    #[test]
+    fn every_rule_cuts_as_its_published_pattern_does() {
+        let recorded: Recorded =
+            serde_json::from_str(include_str!("../../../tests/data/pretokenizers.json")).unwrap();
+        for rule in RULES {
+            let name = rule.names[0];
+            let words = PreTokenizer::named(name).unwrap();
+            let expected = &recorded.pieces[name];
+            assert_eq!(expected.len(), recorded.texts.len());
+            for (text, expected) in recorded.texts.iter().zip(expected) {
+                let pieces: Vec<&str> = words.split(text).into_iter().map(|piece| &text[piece]).collect();
+                let lengths: Vec<usize> = pieces.iter().map(|piece| piece.chars().count()).collect();
+                assert_eq!(&lengths, expected, "{name} cuts {text:?} into {pieces:?}");
+                assert_eq!(pieces.concat(), *text);
+            }
+        }
+    }
+
+    #[test]
+    fn no_pattern_matches_the_empty_text() {
+        for stage in RULES.iter().flat_map(|rule| rule.stages) {
+            assert!(Regex::new(stage.pattern).unwrap().find("").is_none(), "{}", stage.pattern);
+        }
+    }
+
+    #[test]
+    fn every_name_is_unique() {
+        let mut sorted = names();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), names().len());
+    }
 }

@@ -1,11 +1,9 @@
 //! The prompt's token ids: as it stands, or as a message inside the model's chat template.
 
-use anyhow::Context;
-
 use super::args::PromptArgs;
 use crate::cli::UsageError;
 use crate::gguf::Gguf;
-use crate::tokenizer::{ChatTemplate, Message, Tokenizer};
+use crate::tokenizer::{ChatError, ChatTemplate, Message, Tokenizer};
 
 /// Tokenizes the prompt, inside the chat template if one is to be used: with `--chat`, or
 /// without `--no-chat` if the model has one and the prompt is plain. A prompt is plain
@@ -29,7 +27,9 @@ pub(super) fn prompt_ids(
         return Ok(ids);
     }
     let bos = tokenizer.bos().ok_or_else(|| {
-        UsageError("the prompt is empty and the model has no token to begin a text with: give a prompt".into())
+        UsageError(
+            "the prompt is empty and the model has no token to begin a text with: give a prompt".into(),
+        )
     })?;
     Ok(vec![bos])
 }
@@ -47,8 +47,7 @@ fn template(
     if !asked && !is_plain(args, text, tokenizer) {
         return Ok(None);
     }
-    let template = ChatTemplate::from_gguf(gguf, tokenizer)
-        .with_context(|| format!("the chat template of {} (--no-chat does without)", gguf.path().display()))?;
+    let template = ChatTemplate::from_gguf(gguf, tokenizer)?;
     if asked && template.is_none() {
         let flag = if args.chat { "--chat" } else { "--system" };
         let message = format!("{flag}: {} has no chat template", gguf.path().display());
@@ -58,9 +57,9 @@ fn template(
 }
 
 fn is_plain(args: &PromptArgs, text: &str, tokenizer: &Tokenizer) -> bool {
-    let spells_control =
-        || tokenizer.encode(text, false, true) != tokenizer.encode(text, false, false);
-    !text.is_empty() && !(args.special && spells_control())
+    let spells_control = || tokenizer.encode(text, false, true) != tokenizer.encode(text, false, false);
+    let framed_by_hand = args.special && spells_control();
+    !text.is_empty() && !framed_by_hand
 }
 
 fn chat_ids(
@@ -72,9 +71,12 @@ fn chat_ids(
     let message = |role: &str, content: &str| Message { role: role.into(), content: content.into() };
     let system = args.system.as_deref().map(|system| message("system", system));
     let messages: Vec<Message> = system.into_iter().chain([message("user", text)]).collect();
-    let segments = template
-        .render(&messages, true)
-        .map_err(|error| UsageError(format!("the model's chat template refuses the prompt: {error}")))?;
+    let segments = template.render(&messages, true).map_err(|error| match error {
+        ChatError::Refused(reason) => {
+            UsageError(format!("the model's chat template refuses the prompt: {reason}")).into()
+        }
+        error => anyhow::Error::from(error),
+    })?;
     if args.special {
         let whole: String = segments.iter().map(|segment| segment.text.as_str()).collect();
         return Ok(tokenizer.encode(&whole, true, true));

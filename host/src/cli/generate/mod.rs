@@ -196,7 +196,8 @@ mod tests {
 
     #[test]
     fn a_prompt_that_is_too_long_is_told_with_both_numbers() {
-        let message = context_length(Some(64), 2048, 65, None).map_or_else(|e| e.to_string(), |_| String::new());
+        let message =
+            context_length(Some(64), 2048, 65, None).map_or_else(|e| e.to_string(), |_| String::new());
         assert!(message.contains("65") && message.contains("64") && message.contains("2048"), "{message}");
     }
 }

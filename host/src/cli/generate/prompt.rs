@@ -52,7 +52,8 @@ fn text(bytes: &[u8], name: &str) -> anyhow::Result<String> {
         Err(error) => {
             let at = error.valid_up_to();
             let hint = if utf16 { " (it looks like UTF-16: convert it first)" } else { "" };
-            Err(UsageError(format!("{name} is not valid UTF-8 at byte {at} (0x{:02x}){hint}", bytes[at])).into())
+            Err(UsageError(format!("{name} is not valid UTF-8 at byte {at} (0x{:02x}){hint}", bytes[at]))
+                .into())
         }
     }
 }

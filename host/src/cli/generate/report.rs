@@ -56,11 +56,7 @@ impl Rate {
     fn new(tokens: usize, time: Duration) -> Self {
         let seconds = time.as_secs_f64();
         let measured = tokens > 0 && seconds > 0.0;
-        Self {
-            tokens,
-            ms: seconds * 1e3,
-            tokens_per_second: measured.then(|| tokens as f64 / seconds),
-        }
+        Self { tokens, ms: seconds * 1e3, tokens_per_second: measured.then(|| tokens as f64 / seconds) }
     }
 }
 

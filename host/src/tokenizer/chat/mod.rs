@@ -8,6 +8,8 @@
 
 mod environment;
 mod provenance;
+#[cfg(test)]
+mod tests;
 
 use chrono::{DateTime, Local};
 use minijinja::{Environment, Value, context};

@@ -19,6 +19,9 @@ use std::collections::BTreeSet;
 use super::ChatError;
 use crate::tokenizer::Segment;
 
+/// Literals of the template that messages may hold: each costs a run.
+const MOST_LITERALS: usize = 64;
+
 /// Renders `contents`, the texts of the messages, with `run` and tells whose the text is.
 pub(super) fn render(
     source: &str,
@@ -46,6 +49,9 @@ pub(super) fn render(
                 .map(String::as_str)
                 .filter(|literal| contents.iter().any(|content| content.contains(literal))),
         );
+        if untagged.len() > MOST_LITERALS {
+            return Err(ChatError::Untraceable);
+        }
         users = trace(&untagged);
         let mut index = 0;
         while users.is_some() && index < untagged.len() {
@@ -58,8 +64,8 @@ pub(super) fn render(
         }
     }
     let mut users = users.ok_or(ChatError::Untraceable)?;
-    for literal in untagged {
-        for (start, _) in text.match_indices(literal) {
+    for (start, _) in text.char_indices() {
+        for literal in untagged.iter().filter(|literal| text[start..].starts_with(**literal)) {
             users[start..start + literal.len()].fill(true);
         }
     }

@@ -13,19 +13,26 @@ use crate::tokenizer::{RoleIds, TokenKind, Vocab};
 const END: u32 = 2;
 /// The token of byte 0; byte `b` is token `BYTES + b`.
 const BYTES: u32 = 3;
-const VOCAB_SIZE: usize = 259;
+/// `d` and the first byte of a character.
+const D_AND_HALF: u32 = 259;
+const VOCAB_SIZE: usize = 260;
 
 /// The prompt `>>`.
 const PROMPT: [u32; 2] = [BYTES + b'>' as u32; 2];
 
-/// Three special tokens and one token for each byte.
+/// Three special tokens, one token for each byte, and [`D_AND_HALF`].
 fn tokenizer() -> Tokenizer {
     let bytes = (0..=255u8).map(|byte| format!("<0x{byte:02X}>").into_bytes());
     let special = [TokenKind::Unknown, TokenKind::Control, TokenKind::Control];
     Tokenizer::from_vocab(Vocab {
         model: "llama".into(),
-        tokens: ["<unk>", "<s>", "</s>"].into_iter().map(Vec::from).chain(bytes).collect(),
-        kinds: special.into_iter().chain([TokenKind::Byte; 256]).collect(),
+        tokens: ["<unk>", "<s>", "</s>"]
+            .into_iter()
+            .map(Vec::from)
+            .chain(bytes)
+            .chain([b"d\xf0".to_vec()])
+            .collect(),
+        kinds: special.into_iter().chain([TokenKind::Byte; 256]).chain([TokenKind::Normal]).collect(),
         roles: RoleIds { bos: Some(1), eos: Some(END), unknown: Some(0), ..RoleIds::default() },
         ..Vocab::default()
     })
@@ -36,12 +43,15 @@ fn bytes(text: &[u8]) -> Vec<u32> {
     text.iter().map(|&byte| BYTES + u32::from(byte)).collect()
 }
 
+/// Position of the first token, and the tokens.
+type Call = (usize, Vec<u32>);
+
 /// A backend whose best token after position `p` is `script[p]`, and which notes the calls.
 struct Script {
     config: Config,
     script: Vec<u32>,
     logits: Vec<f32>,
-    calls: Arc<Mutex<Vec<(usize, Vec<u32>)>>>,
+    calls: Arc<Mutex<Vec<Call>>>,
 }
 
 impl Backend for Script {
@@ -122,7 +132,7 @@ impl Surroundings for World {
 struct Run {
     result: Result<(Generation, StopReason), GenerationError>,
     world: World,
-    calls: Vec<(usize, Vec<u32>)>,
+    calls: Vec<Call>,
 }
 
 fn run<'a>(answer: &[u32], n_ctx: usize, change: impl FnOnce(&mut Request<'a>, &mut World)) -> Run {
@@ -206,7 +216,15 @@ fn a_stop_string_ends_it_and_is_not_shown() {
     assert_eq!(reason, StopReason::StopString);
     assert_eq!(generation.text, "ab\nc\n");
     assert_eq!(generation.ids, bytes(b"ab\nc\ncd"));
-    assert_eq!(run.world.shown, ["a", "b", "\n", "c\n"]);
+    assert_eq!(run.world.shown, ["a", "b", "\n", "c", "\n"]);
+}
+
+#[test]
+fn what_follows_a_stop_string_in_its_token_is_dropped() {
+    let stop = ["cd".to_owned()];
+    let script = [&bytes(b"abc")[..], &[D_AND_HALF]].concat();
+    let run = run(&script, 64, |request, _| request.stop = &stop);
+    assert_eq!(run.result.unwrap().0.text, "ab");
 }
 
 #[test]
@@ -262,8 +280,7 @@ fn the_prompt_counts_for_the_penalties() {
     let request =
         Request { prompt: &PROMPT, limit: Some(1), batch: 8, stop: &[], special: false, top_logits: 0 };
     let mut world = World::default();
-    let (generation, _) =
-        generate(&mut session, &tokenizer(), &mut sampler, &request, &mut world).unwrap();
+    let (generation, _) = generate(&mut session, &tokenizer(), &mut sampler, &request, &mut world).unwrap();
     // The best token occurred, so its logit falls from 1 to -1, below the second best's 0.
     assert_eq!(generation.ids, [0]);
 }
