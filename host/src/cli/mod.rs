@@ -8,7 +8,9 @@ pub mod generate;
 pub mod inspect;
 mod logging;
 pub mod output;
+mod prompt;
 pub mod pull;
+pub mod tokenize;
 mod usage;
 
 use std::process::ExitCode;
@@ -32,6 +34,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Generate(Box<generate::Args>),
+    Tokenize(tokenize::Args),
     Bench(bench::Args),
     Pull(pull::Args),
     Inspect(inspect::Args),
@@ -54,6 +57,7 @@ pub fn main() -> ExitCode {
     logging::start(cli.verbose);
     let result = match &cli.command {
         Command::Generate(args) => generate::run(args),
+        Command::Tokenize(args) => tokenize::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Inspect(args) => inspect::run(args),

@@ -85,7 +85,7 @@ impl Kernel for Gate<'_> {
             Activation::GeluTanh => {
                 // 0.5·(1 + tanh(z)) = 1 / (1 + e^(-2z)), z = sqrt(2/π)·(x + 0.044715·x³)
                 // (Hendrycks and Gimpel, 2016).
-                const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769_1;
+                const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
                 pairs.for_each(|(gate, up)| {
                     let x = *gate;
                     let z = TWICE_SQRT_2_OVER_PI * x * (1.0 + 0.044_715 * x * x);

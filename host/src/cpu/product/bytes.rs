@@ -31,12 +31,12 @@ pub(super) struct Tile {
 impl Tile {
     /// Unpacks a segment of one weight row.
     #[inline(always)]
-    pub(super) fn unpack<B: Quants>(&mut self, blocks: &[B], row: usize) {
+    pub(super) fn unpack<S: Simd, B: Quants>(&mut self, blocks: &[B], row: usize) {
         let (q, scale) = (&mut self.q[row], &mut self.scale[row]);
         let (offset, _) = self.offset[row].as_flattened_mut().as_chunks_mut::<2>();
         let mut at = 0;
         for block in blocks {
-            block.groups(|group| {
+            block.groups::<S>(|group| {
                 let [low, high] = group.scale;
                 q[at] = group.q;
                 scale[at] = [low, low, low, low, high, high, high, high];
@@ -72,7 +72,7 @@ pub(super) fn multiply<S: Simd, const NARROW: bool>(
                 for (row, weights) in rows.chunks_exact(bytes(columns)).enumerate() {
                     // A tensor starts at a multiple of 8 bytes (the reader checks that), a
                     // row at one of its blocks.
-                    B::unpack(bytemuck::cast_slice(&weights[segment.clone()]), &mut tile, row);
+                    B::unpack::<S>(bytemuck::cast_slice(&weights[segment.clone()]), &mut tile, row);
                 }
             });
             let mut store = |row: usize, sums: [f32; ROWS]| {
@@ -102,28 +102,36 @@ pub(super) fn multiply<S: Simd, const NARROW: bool>(
 /// Products of a tile's rows with stretches of `N` input rows.
 #[inline(always)]
 fn dot<S: Simd, const NARROW: bool, const N: usize>(tile: &Tile, inputs: [Slice<'_>; N]) -> [[f32; ROWS]; N] {
-    let mut lanes = [[[0.0f32; 8]; ROWS]; N];
+    let mut lanes = [[S::splat(0.0); ROWS]; N];
     let groups = inputs[0].q.len().min(GROUPS);
+    let (a, d) = (inputs.map(|input| &input.q[..groups]), inputs.map(|input| &input.d[..groups]));
+    let (q, scale) = (tile.q.each_ref().map(|q| &q[..groups]), tile.scale.each_ref().map(|s| &s[..groups]));
     for group in 0..groups {
         for c in 0..N {
-            let (a, d) = (&inputs[c].q[group], inputs[c].d[group]);
+            let d = S::splat(d[c][group]);
             for r in 0..ROWS {
-                let products = S::dot(&tile.q[r][group], a, NARROW);
-                for l in 0..8 {
-                    lanes[c][r][l] = S::fma(products[l] as f32 * d, tile.scale[r][group][l], lanes[c][r][l]);
-                }
+                let products = S::mul(S::dot(&q[r][group], &a[c][group], NARROW), d);
+                lanes[c][r] = S::fma(products, S::load(&scale[r][group]), lanes[c][r]);
             }
         }
     }
-    for chunk in 0..groups.div_ceil(4) {
+    let chunks = groups.div_ceil(4);
+    let sums = inputs.map(|input| &input.sums[..chunks]);
+    let offset = tile.offset.each_ref().map(|offset| &offset[..chunks]);
+    for chunk in 0..chunks {
         for c in 0..N {
-            let sums = &inputs[c].sums[chunk];
+            let minus_sums = S::mul(S::load(&sums[c][chunk]), S::splat(-1.0));
             for r in 0..ROWS {
-                for l in 0..8 {
-                    lanes[c][r][l] = S::fma(-tile.offset[r][chunk][l], sums[l], lanes[c][r][l]);
-                }
+                lanes[c][r] = S::fma(S::load(&offset[r][chunk]), minus_sums, lanes[c][r]);
             }
         }
     }
-    lanes.map(|rows| rows.map(sum))
+    // Loops, because `map` is not always inlined.
+    let mut out = [[0.0; ROWS]; N];
+    for c in 0..N {
+        for r in 0..ROWS {
+            out[c][r] = sum(S::store(lanes[c][r]));
+        }
+    }
+    out
 }

@@ -62,24 +62,22 @@ fn add<S: Simd, R: Real, const N: usize>(
     inputs: [&[f32]; N],
     sums: &mut [[R; ROWS]; N],
 ) {
-    let mut lanes = [[[R::ZERO; 8]; ROWS]; N];
-    let chunks = inputs.map(|input| input.as_chunks::<8>());
-    let tiles = tile.each_ref().map(|row| row.as_chunks::<8>().0);
-    let whole = chunks[0].0.len().min(SEGMENT / 8);
+    let whole = inputs[0].len() / 8;
+    let x = inputs.map(|input| &input.as_chunks::<8>().0[..whole]);
+    let w = tile.each_ref().map(|row| &row.as_chunks::<8>().0[..whole]);
+    let mut lanes = [[R::load::<S>(&[R::ZERO; 8]); ROWS]; N];
     for chunk in 0..whole {
         for c in 0..N {
             for r in 0..ROWS {
-                for l in 0..8 {
-                    lanes[c][r][l] = R::fma::<S>(tiles[r][chunk][l], chunks[c].0[chunk][l], lanes[c][r][l]);
-                }
+                lanes[c][r] = R::fma_lanes::<S>(&w[r][chunk], &x[c][chunk], lanes[c][r]);
             }
         }
     }
     for c in 0..N {
         for r in 0..ROWS {
-            let mut total = sum(lanes[c][r]);
-            for (l, &x) in chunks[c].1.iter().enumerate() {
-                total = R::fma::<S>(tile[r][whole * 8 + l], x, total);
+            let mut total = sum(R::store::<S>(lanes[c][r]));
+            for (&w, &x) in tile[r].iter().zip(inputs[c]).skip(8 * whole) {
+                total = R::fma::<S>(w, x, total);
             }
             sums[c][r] = sums[c][r] + total;
         }
