@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use gpu::quant::{Format, dequantize_row, f16};
-use lanemap::gguf::GgufWriter;
+use lanemap::gguf::{GgufWriter, OwnedValue};
 
 use super::gguf::Folder;
 use super::random::{Random, random_blocks, uniform};
@@ -92,6 +92,51 @@ impl Spec {
         window: Some(5),
         ..Self::LLAMA
     };
+
+    /// The file's metadata.
+    fn metadata(&self) -> Vec<(String, OwnedValue)> {
+        let own = |key: &str| format!("{}.{key}", self.arch);
+        let sizes = [
+            ("block_count", Some(self.layers)),
+            ("context_length", Some(4096)),
+            ("embedding_length", Some(self.width)),
+            ("feed_forward_length", Some(self.feed_forward)),
+            ("attention.head_count", Some(self.heads)),
+            ("attention.head_count_kv", Some(self.kv_heads)),
+            ("attention.key_length", Some(self.head_dim)),
+            ("attention.value_length", Some(self.head_dim)),
+            ("rope.dimension_count", self.rope_dims),
+            ("attention.sliding_window", self.window),
+            ("attention.sliding_window_pattern", self.pattern),
+            ("vocab_size", Some(self.vocab)),
+        ];
+        let numbers = [
+            ("attention.layer_norm_rms_epsilon", Some(self.epsilon)),
+            ("rope.freq_base", Some(self.rope_base)),
+            ("attention.scale", self.attention_scale),
+            ("attn_logit_softcapping", self.attention_softcap),
+            ("final_logit_softcapping", self.logit_softcap),
+        ];
+        let mut metadata: Vec<(String, OwnedValue)> = vec![
+            ("general.architecture".to_owned(), self.arch.into()),
+            ("general.name".to_owned(), "tiny".into()),
+        ];
+        metadata.extend(sizes.iter().filter_map(|&(key, size)| Some((own(key), (size? as u32).into()))));
+        metadata.extend(numbers.iter().filter_map(|&(key, number)| Some((own(key), number?.into()))));
+        match self.stretch {
+            Stretch::None => {}
+            Stretch::Linear { factor } => metadata.extend([
+                (own("rope.scaling.type"), "linear".into()),
+                (own("rope.scaling.factor"), factor.into()),
+            ]),
+            Stretch::Yarn { factor, original } => metadata.extend([
+                (own("rope.scaling.type"), "yarn".into()),
+                (own("rope.scaling.factor"), factor.into()),
+                (own("rope.scaling.original_context_length"), original.into()),
+            ]),
+        }
+        metadata
+    }
 }
 
 /// A tensor of a tiny model, as its file holds it.
@@ -107,6 +152,7 @@ struct Tensor {
 #[derive(Clone, Debug)]
 pub(crate) struct Tiny {
     pub(crate) spec: Spec,
+    metadata: Vec<(String, OwnedValue)>,
     tensors: Vec<Tensor>,
 }
 
@@ -114,7 +160,7 @@ impl Tiny {
     pub(crate) fn new(spec: Spec) -> Self {
         let mut maker = Maker { spec, random: Random(spec.seed), tensors: Vec::new(), matrices: 0 };
         maker.make();
-        Self { spec, tensors: maker.tensors }
+        Self { spec, metadata: spec.metadata(), tensors: maker.tensors }
     }
 
     /// What a tensor decodes to, if the model has it.
@@ -170,58 +216,51 @@ impl Tiny {
         assert!(self.values(name).last().unwrap().is_nan());
     }
 
-    /// The file's metadata, without the tensors.
-    pub(crate) fn metadata(&self) -> GgufWriter {
-        let Spec { arch, .. } = self.spec;
-        let size = |writer: GgufWriter, key: &str, value: Option<usize>| match value {
-            Some(value) => writer.meta(&format!("{arch}.{key}"), value as u32),
-            None => writer,
-        };
-        let number = |writer: GgufWriter, key: &str, value: Option<f32>| match value {
-            Some(value) => writer.meta(&format!("{arch}.{key}"), value),
-            None => writer,
-        };
-        let spec = &self.spec;
-        let mut writer = GgufWriter::new().meta("general.architecture", arch).meta("general.name", "tiny");
-        for (key, value) in [
-            ("block_count", Some(spec.layers)),
-            ("context_length", Some(4096)),
-            ("embedding_length", Some(spec.width)),
-            ("feed_forward_length", Some(spec.feed_forward)),
-            ("attention.head_count", Some(spec.heads)),
-            ("attention.head_count_kv", Some(spec.kv_heads)),
-            ("attention.key_length", Some(spec.head_dim)),
-            ("attention.value_length", Some(spec.head_dim)),
-            ("rope.dimension_count", spec.rope_dims),
-            ("attention.sliding_window", spec.window),
-            ("attention.sliding_window_pattern", spec.pattern),
-            ("vocab_size", Some(spec.vocab)),
-        ] {
-            writer = size(writer, key, value);
-        }
-        for (key, value) in [
-            ("attention.layer_norm_rms_epsilon", Some(spec.epsilon)),
-            ("rope.freq_base", Some(spec.rope_base)),
-            ("attention.scale", spec.attention_scale),
-            ("attn_logit_softcapping", spec.attention_softcap),
-            ("final_logit_softcapping", spec.logit_softcap),
-        ] {
-            writer = number(writer, key, value);
-        }
-        let key = |name: &str| format!("{arch}.rope.scaling.{name}");
-        match spec.stretch {
-            Stretch::None => writer,
-            Stretch::Linear { factor } => writer.meta(&key("type"), "linear").meta(&key("factor"), factor),
-            Stretch::Yarn { factor, original } => writer
-                .meta(&key("type"), "yarn")
-                .meta(&key("factor"), factor)
-                .meta(&key("original_context_length"), original),
-        }
+    /// Adds or replaces a metadata entry.
+    pub(crate) fn set(&mut self, key: &str, value: impl Into<OwnedValue>) {
+        self.unset(key);
+        self.metadata.push((key.to_owned(), value.into()));
+    }
+
+    /// Removes a metadata entry, if it is there.
+    pub(crate) fn unset(&mut self, key: &str) {
+        self.metadata.retain(|(known, _)| known != key);
+    }
+
+    /// Removes a tensor.
+    pub(crate) fn remove(&mut self, name: &str) {
+        let before = self.tensors.len();
+        self.tensors.retain(|tensor| tensor.name != name);
+        assert_eq!(self.tensors.len() + 1, before, "the tiny model has no {name}");
+    }
+
+    /// Puts another tensor in the place of one: F32 zeros of some shape.
+    pub(crate) fn reshape(&mut self, name: &str, dims: &[usize]) {
+        let tensor = self.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap();
+        tensor.dims = dims.to_vec();
+        tensor.format = Format::F32;
+        tensor.bytes = vec![0; 4 * dims.iter().product::<usize>()];
+    }
+
+    /// Stores a tensor in another format, with other values.
+    pub(crate) fn restore(&mut self, name: &str, format: Format) {
+        let tensor = self.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap();
+        tensor.format = format;
+        tensor.bytes = random_blocks(format, tensor.dims.iter().product(), 1.0, &mut Random(0));
+    }
+
+    /// A tensor's dimensions, row length first.
+    pub(crate) fn dims(&self, name: &str) -> Vec<usize> {
+        self.tensors.iter().find(|tensor| tensor.name == name).unwrap().dims.clone()
     }
 
     /// The whole file.
     pub(crate) fn file(&self) -> GgufWriter {
-        self.tensors.iter().fold(self.metadata(), |writer, Tensor { name, dims, format, bytes }| {
+        let writer = self
+            .metadata
+            .iter()
+            .fold(GgufWriter::new(), |writer, (key, value)| writer.meta(key, value.clone()));
+        self.tensors.iter().fold(writer, |writer, Tensor { name, dims, format, bytes }| {
             let dims: Vec<u64> = dims.iter().map(|&dim| dim as u64).collect();
             writer.tensor(name, &dims, *format, bytes.as_slice())
         })
