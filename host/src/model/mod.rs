@@ -15,6 +15,8 @@ pub use config::{Activation, Architecture, Config, SlidingWindow};
 pub use rope::{Rope, RopeOrder, RopeScaling, RopeTable};
 pub use weights::{Layer, Matrix};
 
+use gpu::quant::Format;
+
 use crate::gguf::{Gguf, GgufError};
 use weights::Tensors;
 
@@ -74,6 +76,16 @@ pub enum ModelError {
         found: Vec<u64>,
         /// The dimensions that the configuration asks for.
         expected: Vec<u64>,
+    },
+    /// A norm or a bias is stored in blocks.
+    #[error("{}: the tensor `{tensor}` is stored as {format}; norms and biases must be F32, F16 or BF16", path.display())]
+    VectorFormat {
+        /// The model's file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// How it is stored.
+        format: Format,
     },
 }
 

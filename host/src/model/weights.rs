@@ -132,6 +132,14 @@ impl<'a> Tensors<'a> {
     /// A one-dimensional tensor as f32.
     pub(super) fn optional_vector(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, ModelError> {
         let Some(tensor) = self.find(name, &[len as u64])? else { return Ok(None) };
+        // Blocks are a fraction of their values' size: a small file could ask for a large copy.
+        if tensor.format.block_elements() > 1 {
+            return Err(ModelError::VectorFormat {
+                path: self.gguf.path().to_owned(),
+                tensor: name.to_owned(),
+                format: tensor.format,
+            });
+        }
         let mut values = vec![0.0; len];
         dequantize_row(tensor.format, self.gguf.data(tensor), &mut values)
             .expect("the reader checked the tensor's length against its format");
