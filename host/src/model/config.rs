@@ -256,17 +256,26 @@ impl<'a> Keys<'a> {
         ModelError::MissingKey { path: self.gguf.path().to_owned(), key: self.full(key) }
     }
 
-    /// A finite number above zero. A soft-cap of zero means none, hence `None` for zero.
+    /// A finite number above zero; zero itself is taken as none, as soft-caps and factors are
+    /// written that are not there.
     fn optional_positive(&self, key: &str) -> Result<Option<f32>, ModelError> {
         match self.gguf.f32(&self.full(key))? {
             None | Some(0.0) => Ok(None),
             Some(value) if value.is_finite() && value > 0.0 => Ok(Some(value)),
-            Some(value) => Err(self.invalid(key, value, "it must be a finite number above zero".to_owned())),
+            Some(value) => Err(self.not_positive(key, value)),
         }
     }
 
     fn positive(&self, key: &str) -> Result<f32, ModelError> {
-        self.optional_positive(key)?.ok_or_else(|| self.missing(key))
+        match (self.optional_positive(key)?, self.gguf.f32(&self.full(key))?) {
+            (Some(value), _) => Ok(value),
+            (None, Some(zero)) => Err(self.not_positive(key, zero)),
+            (None, None) => Err(self.missing(key)),
+        }
+    }
+
+    fn not_positive(&self, key: &str, value: f32) -> ModelError {
+        self.invalid(key, value, "it must be a finite number above zero".to_owned())
     }
 
     fn vocab_size(&self) -> Result<usize, ModelError> {
