@@ -362,6 +362,17 @@ fn tensors_that_must_be_there_and_fit() {
     }
 }
 
+/// A tensor that is passed over would show in nothing but the text.
+#[test]
+fn tensors_without_a_role() {
+    for name in ["blk.0.ffn_gate.bias", "blk.1.attn_norm.weight", "output.bias", "token_types.weight"] {
+        let mut tiny = Tiny::new(Spec { layers: 1, ..Spec::LLAMA });
+        tiny.add(name, &[96]);
+        let error = refused(&tiny, &[name]);
+        assert!(matches!(error, ModelError::UnknownTensor { .. }));
+    }
+}
+
 /// Norms and biases are copied to f32, so a small file of coarse blocks must not make a large copy.
 #[test]
 fn vectors_are_stored_as_floats() {

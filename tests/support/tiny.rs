@@ -227,6 +227,12 @@ impl Tiny {
         self.metadata.retain(|(known, _)| known != key);
     }
 
+    /// Adds a tensor of F32 zeros.
+    pub(crate) fn add(&mut self, name: &str, dims: &[usize]) {
+        let bytes = vec![0; 4 * dims.iter().product::<usize>()];
+        self.tensors.push(Tensor { name: name.to_owned(), dims: dims.to_vec(), format: Format::F32, bytes });
+    }
+
     /// Removes a tensor.
     pub(crate) fn remove(&mut self, name: &str) {
         let before = self.tensors.len();
@@ -236,10 +242,8 @@ impl Tiny {
 
     /// Puts another tensor in the place of one: F32 zeros of some shape.
     pub(crate) fn reshape(&mut self, name: &str, dims: &[usize]) {
-        let tensor = self.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap();
-        tensor.dims = dims.to_vec();
-        tensor.format = Format::F32;
-        tensor.bytes = vec![0; 4 * dims.iter().product::<usize>()];
+        self.remove(name);
+        self.add(name, dims);
     }
 
     /// Stores a tensor in another format, with other values.

@@ -1,5 +1,8 @@
 //! The tensors of a decoder by their role, with checked shapes.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
+
 use gpu::quant::{Format, dequantize_row};
 
 use crate::gguf::{Gguf, TensorInfo};
@@ -90,15 +93,29 @@ impl Layer {
 /// The file's tensors, looked up by name and expected shape.
 pub(super) struct Tensors<'a> {
     gguf: &'a Gguf,
+    found: RefCell<HashSet<&'a str>>,
 }
 
 impl<'a> Tensors<'a> {
     pub(super) fn new(gguf: &'a Gguf) -> Self {
-        Self { gguf }
+        Self { gguf, found: RefCell::default() }
+    }
+
+    /// Refuses a file that holds more than was looked up: a bias or an adapter that is passed over
+    /// would show in the text and nowhere else.
+    pub(super) fn check_all_found(&self) -> Result<(), ModelError> {
+        let found = self.found.borrow();
+        match self.gguf.tensors().iter().find(|tensor| !found.contains(tensor.name.as_str())) {
+            None => Ok(()),
+            Some(TensorInfo { name, .. }) => {
+                Err(ModelError::UnknownTensor { path: self.gguf.path().to_owned(), tensor: name.clone() })
+            }
+        }
     }
 
     fn find(&self, name: &str, dims: &[u64]) -> Result<Option<&'a TensorInfo>, ModelError> {
         let Some(tensor) = self.gguf.tensor(name) else { return Ok(None) };
+        self.found.borrow_mut().insert(&tensor.name);
         if tensor.dims() == dims {
             Ok(Some(tensor))
         } else {
