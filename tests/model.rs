@@ -329,15 +329,13 @@ fn keys_that_must_be_there() {
     }
 }
 
-/// Every tensor, one at a time: missing, with its dimensions exchanged, one too short, in one dimension
+/// Every tensor, one at a time: missing (which only two may be), with its dimensions exchanged, one too short, in one dimension
 /// and in three.
 #[test]
 fn tensors_that_must_be_there_and_fit() {
     for tiny in models() {
         for name in tiny.names() {
-            let optional =
-                ["bias", "_q_norm", "_k_norm", "post_", "rope_freqs"].iter().any(|part| name.contains(part))
-                    || name == "output.weight";
+            let optional = ["rope_freqs.weight", "output.weight"].contains(&name.as_str());
             let mut without = tiny.clone();
             without.remove(&name);
             if optional {

@@ -148,7 +148,7 @@ impl<'a> Decoder<'a> {
                 }
             }
         }
-        self.product(&mixed, &name("attn_output.weight"))
+        self.product_with_bias(&mixed, &name("attn_output"))
     }
 
     fn feed_forward(&self, x: &Rows, layer: usize) -> Rows {

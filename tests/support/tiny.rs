@@ -36,6 +36,7 @@ pub(crate) struct Spec {
     pub(crate) stretch: Stretch,
     /// Divisors of the frequencies in `rope_freqs.weight`, as Llama 3 has them.
     pub(crate) rope_factors: bool,
+    /// On queries, keys and values, and in llama on the attention's output.
     pub(crate) bias: bool,
     pub(crate) qk_norm: bool,
     pub(crate) post_norm: bool,
@@ -161,6 +162,12 @@ impl Tiny {
         let mut maker = Maker { spec, random: Random(spec.seed), tensors: Vec::new(), matrices: 0 };
         maker.make();
         Self { spec, metadata: spec.metadata(), tensors: maker.tensors }
+    }
+
+    /// The same tensors as a model of another architecture.
+    pub(crate) fn renamed(self, arch: &'static str) -> Self {
+        let spec = Spec { arch, ..self.spec };
+        Self { spec, metadata: spec.metadata(), ..self }
     }
 
     /// What a tensor decodes to, if the model has it.
@@ -310,6 +317,9 @@ impl Maker {
                 self.vector(&name("attn_k_norm.weight"), spec.head_dim, 0.5, 2.0);
             }
             self.projection(&name("attn_output.weight"), query, spec.width, 1.5);
+            if spec.bias && spec.arch == "llama" {
+                self.vector(&name("attn_output.bias"), spec.width, -1.0, 1.0);
+            }
             self.vector(&name("ffn_norm.weight"), spec.width, 0.5, 1.5);
             if spec.post_norm {
                 self.vector(&name("post_attention_norm.weight"), spec.width, 0.5, 1.5);

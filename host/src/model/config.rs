@@ -31,6 +31,21 @@ impl Architecture {
             Self::Gemma3 => "gemma3",
         }
     }
+
+    /// The roles of those tensors of a layer that not every architecture has, but this one always.
+    pub(super) const fn own_tensors(self) -> &'static [&'static str] {
+        match self {
+            Self::Llama => &[],
+            Self::Qwen2 => &["attn_q.bias", "attn_k.bias", "attn_v.bias"],
+            Self::Qwen3 => &["attn_q_norm.weight", "attn_k_norm.weight"],
+            Self::Gemma3 => &[
+                "attn_q_norm.weight",
+                "attn_k_norm.weight",
+                "post_attention_norm.weight",
+                "post_ffw_norm.weight",
+            ],
+        }
+    }
 }
 
 /// The gate's activation in a gated feed-forward layer.

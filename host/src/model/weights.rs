@@ -67,7 +67,11 @@ impl Layer {
         let name = |role: &str| format!("blk.{index}.{role}");
         let matrix = |role: &str, columns, rows| tensors.matrix(&name(role), columns, rows);
         let vector = |role: &str, len| tensors.vector(&name(role), len);
-        let optional = |role: &str, len| tensors.optional_vector(&name(role), len);
+        let own = config.architecture.own_tensors();
+        let optional = |role: &str, len| match own.contains(&role) {
+            true => tensors.vector(&name(role), len).map(Some),
+            false => tensors.optional_vector(&name(role), len),
+        };
         Ok(Self {
             attention_norm: vector("attn_norm.weight", width)?,
             query: matrix("attn_q.weight", width, query_width)?,
