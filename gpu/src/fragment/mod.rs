@@ -81,7 +81,7 @@ pub struct Fragment {
     pub operand: &'static str,
     /// Where the map comes from: a section of the PTX ISA, or a measurement.
     pub source: &'static str,
-    /// What rows and columns count: `m`, `n` or `k`.
+    /// What rows and columns count: `m`, `n` or `k`; in `ldmatrix` plain rows and columns.
     pub axes: (&'static str, &'static str),
     /// Rows of the tile.
     pub rows: u32,

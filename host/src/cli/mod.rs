@@ -9,6 +9,7 @@ pub mod inspect;
 mod logging;
 pub mod output;
 pub mod pull;
+pub mod show;
 mod usage;
 
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ enum Command {
     Bench(bench::Args),
     Pull(pull::Args),
     Inspect(inspect::Args),
+    Show(show::Args),
 }
 
 /// An error that is the caller's to mend: a wrong flag, value or input. Ends with exit code 2.
@@ -57,6 +59,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Inspect(args) => inspect::run(args),
+        Command::Show(args) => show::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
