@@ -8,8 +8,10 @@ pub mod generate;
 pub mod inspect;
 mod logging;
 pub mod output;
+mod prompt;
 pub mod pull;
 pub mod show;
+pub mod tokenize;
 mod usage;
 
 use std::process::ExitCode;
@@ -33,6 +35,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Generate(Box<generate::Args>),
+    Tokenize(tokenize::Args),
     Bench(bench::Args),
     Pull(pull::Args),
     Inspect(inspect::Args),
@@ -56,6 +59,7 @@ pub fn main() -> ExitCode {
     logging::start(cli.verbose);
     let result = match &cli.command {
         Command::Generate(args) => generate::run(args),
+        Command::Tokenize(args) => tokenize::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Inspect(args) => inspect::run(args),
