@@ -3,4 +3,5 @@
 //! `no_std`, no allocation, no panics: the crate compiles for the GPU and for the host.
 #![no_std]
 
+pub mod fragment;
 pub mod quant;

@@ -10,6 +10,7 @@ mod logging;
 pub mod output;
 mod prompt;
 pub mod pull;
+pub mod show;
 pub mod tokenize;
 mod usage;
 
@@ -38,6 +39,7 @@ enum Command {
     Bench(bench::Args),
     Pull(pull::Args),
     Inspect(inspect::Args),
+    Show(show::Args),
 }
 
 /// An error that is the caller's to mend: a wrong flag, value or input. Ends with exit code 2.
@@ -61,6 +63,7 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Inspect(args) => inspect::run(args),
+        Command::Show(args) => show::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
