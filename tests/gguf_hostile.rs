@@ -116,45 +116,63 @@ fn mutated_models_run_or_are_refused() {
     const SEED: u64 = 0x6d6f_6465;
     let _lock = lock();
     let folder = Folder::new();
-    let small =
-        Spec { layers: 2, width: 32, heads: 2, kv_heads: 1, head_dim: 16, feed_forward: 32, ..Spec::LLAMA };
+    let llama = Spec {
+        width: 32,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 16,
+        feed_forward: 32,
+        vocab: 11,
+        rope_dims: Some(8),
+        rope_factors: true,
+        stretch: Stretch::Yarn { factor: 4.0, original: 64 },
+        ..Spec::LLAMA
+    };
+    let gemma = Spec {
+        arch: "gemma3",
+        qk_norm: true,
+        post_norm: true,
+        tied: true,
+        window: Some(3),
+        pattern: Some(2),
+        attention_scale: Some(1.0),
+        attention_softcap: Some(1.0),
+        logit_softcap: Some(1.0),
+        rope_factors: false,
+        ..llama
+    };
     let (mut ran, mut refused) = (0, 0);
-    for (number, spec) in [
-        Spec { vocab: 11, rope_factors: true, stretch: Stretch::Yarn { factor: 4.0, original: 64 }, ..small },
-        Spec {
-            arch: "gemma3",
-            qk_norm: true,
-            post_norm: true,
-            tied: true,
-            window: Some(3),
-            pattern: Some(2),
-            vocab: 11,
-            ..small
-        },
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let whole = Tiny::new(spec).file().to_bytes().unwrap();
-        let path = folder.write("whole.gguf", &whole);
-        run(&path).unwrap();
+    for (index, spec) in (0..4000).zip([llama, gemma].into_iter().cycle()) {
+        let mut random = Random(SEED + index);
+        let mut tiny = Tiny::new(spec);
+        // One mutation of three kinds: of a value, of the header's bytes, of the weights.
+        let kind = random.below(3);
+        if kind == 0 {
+            tiny.mutate_value(&mut random);
+        }
+        let mut bytes = tiny.file().to_bytes().unwrap();
+        let path = folder.write("case.gguf", &bytes);
         let header = Gguf::open(&path).unwrap().tensors()[0].offset() as usize;
-        for index in 0..2000 {
-            let mut random = Random(SEED + 2000 * number as u64 + index);
-            let mut bytes = whole.clone();
-            mutate(&mut bytes, header, &mut random);
-            let what = format!("mutation {index} of {}", spec.arch);
-            _ = checked(&folder, &bytes, &what);
-            let path = folder.write("case.gguf", &bytes);
-            match catch_unwind(AssertUnwindSafe(|| run(&path))) {
-                Ok(Ok(())) => ran += 1,
-                Ok(Err(_)) => refused += 1,
-                Err(_) => panic!("{what}: panicked"),
+        match kind {
+            1 => mutate(&mut bytes, header, &mut random),
+            2 => {
+                for _ in 0..1 + random.below(50) {
+                    let at = header + random.below(bytes.len() - header);
+                    bytes[at] = [0xff, 0x7f, 0x80, 0xfe, random.next() as u8][random.below(5)];
+                }
             }
+            _ => {}
+        }
+        let what = format!("mutation {index} of {}", spec.arch);
+        _ = checked(&folder, &bytes, &what);
+        match catch_unwind(AssertUnwindSafe(|| run(&path))) {
+            Ok(Ok(())) => ran += 1,
+            Ok(Err(_)) => refused += 1,
+            Err(_) => panic!("{what}: panicked"),
         }
     }
     println!("seed {SEED:#x}: {ran} mutated models ran, {refused} were refused");
-    assert!(ran > 300 && refused > 300, "the mutations do not reach both ends");
+    assert!(ran > 1000 && refused > 1000, "the mutations do not reach both ends");
 }
 
 /// Evaluates a few tokens in both modes.
