@@ -52,11 +52,6 @@ impl Quantized {
         self.columns
     }
 
-    #[inline(always)]
-    pub(super) fn rows(&self) -> usize {
-        self.d.len() * GROUP / self.columns
-    }
-
     const fn sum_chunks(columns: usize) -> usize {
         (columns / 16).div_ceil(8)
     }

@@ -144,7 +144,7 @@ impl Shape {
             for (q, k) in query.as_chunks::<8>().0.iter().zip(key.as_chunks::<8>().0) {
                 lanes = R::fma_lanes::<S>(q, k, lanes);
             }
-            *score = sum(R::store::<S>(lanes)) * R::from_f32(self.scale);
+            *score = sum::<S, R>(lanes) * R::from_f32(self.scale);
             if let Some(cap) = self.softcap {
                 *score = R::from_f32(cap) * (*score * R::from_f32(1.0 / cap)).tanh();
             }
@@ -204,6 +204,6 @@ fn add_weighted<S: Simd, R: Real, const N: usize>(
         }
     }
     for n in 0..N {
-        out[n] = R::store::<S>(lanes[n]);
+        R::store::<S>(lanes[n], &mut out[n]);
     }
 }

@@ -26,9 +26,6 @@ use super::unpack::Quants;
 /// Weight rows that are multiplied together.
 const ROWS: usize = 4;
 
-/// Input rows that are multiplied together.
-const COLUMNS: usize = 4;
-
 /// Columns of the weights that are unpacked together: a multiple of every format's block.
 const SEGMENT: usize = 1024;
 

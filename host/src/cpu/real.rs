@@ -20,7 +20,7 @@ pub(super) trait Real: Copy + Add<Output = Self> + Mul<Output = Self> + PartialO
     fn fma<S: Simd>(a: f32, b: f32, c: Self) -> Self;
 
     fn load<S: Simd>(x: &[Self; 8]) -> Self::Lanes<S>;
-    fn store<S: Simd>(lanes: Self::Lanes<S>) -> [Self; 8];
+    fn store<S: Simd>(lanes: Self::Lanes<S>, out: &mut [Self; 8]);
     /// `a · b + c`, lane by lane.
     fn fma_lanes<S: Simd>(a: &[f32; 8], b: &[f32; 8], c: Self::Lanes<S>) -> Self::Lanes<S>;
 }
@@ -55,8 +55,8 @@ impl Real for f32 {
         S::load(x)
     }
     #[inline(always)]
-    fn store<S: Simd>(lanes: S::Lanes) -> [Self; 8] {
-        S::store(lanes)
+    fn store<S: Simd>(lanes: S::Lanes, out: &mut [Self; 8]) {
+        S::store(lanes, out);
     }
     #[inline(always)]
     fn fma_lanes<S: Simd>(a: &[f32; 8], b: &[f32; 8], c: S::Lanes) -> S::Lanes {
@@ -95,8 +95,8 @@ impl Real for f64 {
         *x
     }
     #[inline(always)]
-    fn store<S: Simd>(lanes: [Self; 8]) -> [Self; 8] {
-        lanes
+    fn store<S: Simd>(lanes: [Self; 8], out: &mut [Self; 8]) {
+        *out = lanes;
     }
     #[inline(always)]
     fn fma_lanes<S: Simd>(a: &[f32; 8], b: &[f32; 8], mut c: [Self; 8]) -> [Self; 8] {
@@ -109,8 +109,10 @@ impl Real for f64 {
 
 /// The sum of eight lanes, in a fixed order.
 #[inline(always)]
-pub(super) fn sum<T: Copy + Add<Output = T>>(lanes: [T; 8]) -> T {
-    let [a, b, c, d, e, f, g, h] = lanes;
+pub(super) fn sum<S: Simd, R: Real>(lanes: R::Lanes<S>) -> R {
+    let mut x = [R::ZERO; 8];
+    R::store::<S>(lanes, &mut x);
+    let [a, b, c, d, e, f, g, h] = x;
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 

@@ -22,8 +22,8 @@ pub(super) trait Simd: Copy {
     /// Eight values from memory.
     fn load(x: &[f32; 8]) -> Self::Lanes;
 
-    /// The eight values.
-    fn store(lanes: Self::Lanes) -> [f32; 8];
+    /// The eight values, to memory.
+    fn store(lanes: Self::Lanes, out: &mut [f32; 8]);
 
     /// `a · b`, lane by lane.
     fn mul(a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
@@ -38,7 +38,10 @@ pub(super) trait Simd: Copy {
     fn dot(w: &[u8; 32], a: &[i8; 32], narrow: bool) -> Self::Lanes;
 
     /// Eight f16 values as f32, exact.
-    fn widen(h: &[f16; 8]) -> [f32; 8];
+    fn widen(h: &[f16; 8]) -> Self::Lanes;
+
+    /// Two f16 values as f32, exact: a block's scales.
+    fn widen_pair(h: [f16; 2]) -> [f32; 2];
 
     /// `a · b + c` of single numbers, fused where the instruction set has it: for loops that
     /// the compiler vectorizes.
@@ -157,8 +160,7 @@ fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Output {
     }
 }
 
-/// One f16 as f32, exact, in a few integer instructions and without a call: what the loops use
-/// for a block's scale.
+/// One f16 as f32, exact, in a few integer instructions and without a call.
 #[inline(always)]
 pub(super) fn widen(h: f16) -> f32 {
     // The exponent is moved into place by a multiplication, which also normalizes subnormals;
@@ -177,7 +179,7 @@ pub(super) fn widen_slice<S: Simd>(halves: &[f16], out: &mut [f32]) {
     let (chunks, rest) = halves.as_chunks::<8>();
     let (out_chunks, out_rest) = out.as_chunks_mut::<8>();
     for (out, chunk) in out_chunks.iter_mut().zip(chunks) {
-        *out = S::widen(chunk);
+        S::store(S::widen(chunk), out);
     }
     for (out, &half) in out_rest.iter_mut().zip(rest) {
         *out = widen(half);
@@ -202,8 +204,8 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn store(lanes: [f32; 8]) -> [f32; 8] {
-        lanes
+    fn store(lanes: [f32; 8], out: &mut [f32; 8]) {
+        *out = lanes;
     }
 
     #[inline(always)]
@@ -230,6 +232,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn widen_pair([a, b]: [f16; 2]) -> [f32; 2] {
+        [widen(a), widen(b)]
+    }
+
+    #[inline(always)]
     fn mul_add(a: f32, b: f32, c: f32) -> f32 {
         // Without a hardware instruction `mul_add` is a call into libm.
         if cfg!(any(target_arch = "aarch64", target_feature = "fma")) { a.mul_add(b, c) } else { a * b + c }
@@ -239,12 +246,15 @@ impl Simd for Portable {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use core::arch::x86_64::{
-        __m256, __m256i, _mm_loadu_si128, _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi16,
-        _mm256_cvtph_ps, _mm256_dpbusd_epi32, _mm256_fmadd_ps, _mm256_hadd_epi32, _mm256_loadu_ps,
-        _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_permute4x64_epi64,
-        _mm256_set1_epi16, _mm256_set1_ps, _mm256_setzero_si256, _mm256_storeu_ps,
+        __m128i, __m256, __m256i, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_movehdup_ps,
+        _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi16, _mm256_cvtph_ps, _mm256_dpbusd_epi32,
+        _mm256_fmadd_ps, _mm256_hadd_epi32, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps,
+        _mm256_permute4x64_epi64, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setzero_si256,
     };
 
+    // Memory is reached through transmuted arrays, not through the load and store intrinsics:
+    // in a debug build these check their pointers at every call.
+    use core::mem::transmute;
     use half::f16;
 
     use super::{Kernel, Simd};
@@ -272,24 +282,25 @@ mod x86 {
     /// The 8-bit dot products of AVX2.
     #[inline(always)]
     fn dot_avx2(w: &[u8; 32], a: &[i8; 32], narrow: bool) -> __m256i {
-        // SAFETY: both arrays are 32 bytes and the loads unaligned (16 bytes each in the
-        // second branch, at offsets 0 and 16); AVX2 is there (see `Avx2`).
+        // SAFETY: every bit pattern of an array is one of a vector; AVX2 is there (see `Avx2`).
         unsafe {
             if narrow {
-                let w = _mm256_loadu_si256(w.as_ptr().cast());
-                let a = _mm256_loadu_si256(a.as_ptr().cast());
                 // At most 2 · 127 · 128 in magnitude: the 16-bit sums do not saturate.
-                _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1))
+                _mm256_madd_epi16(
+                    _mm256_maddubs_epi16(
+                        transmute::<[u8; 32], __m256i>(*w),
+                        transmute::<[i8; 32], __m256i>(*a),
+                    ),
+                    _mm256_set1_epi16(1),
+                )
             } else {
-                let product = |offset: usize| {
-                    let w = _mm256_cvtepu8_epi16(_mm_loadu_si128(w.as_ptr().add(offset).cast()));
-                    let a = _mm256_cvtepi8_epi16(_mm_loadu_si128(a.as_ptr().add(offset).cast()));
-                    _mm256_madd_epi16(w, a)
-                };
+                let w = transmute::<[u8; 32], [__m128i; 2]>(*w);
+                let a = transmute::<[i8; 32], [__m128i; 2]>(*a);
+                let low = _mm256_madd_epi16(_mm256_cvtepu8_epi16(w[0]), _mm256_cvtepi8_epi16(a[0]));
+                let high = _mm256_madd_epi16(_mm256_cvtepu8_epi16(w[1]), _mm256_cvtepi8_epi16(a[1]));
                 // `hadd` works in each 128-bit half: its 64-bit quarters hold the lanes 0-1,
                 // 4-5, 2-3, 6-7.
-                let pairs = _mm256_hadd_epi32(product(0), product(16));
-                _mm256_permute4x64_epi64::<0b11_01_10_00>(pairs)
+                _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(low, high))
             }
         }
     }
@@ -297,11 +308,11 @@ mod x86 {
     /// The 8-bit dot products of VNNI.
     #[inline(always)]
     fn dot_avx512(w: &[u8; 32], a: &[i8; 32], _narrow: bool) -> __m256i {
-        // SAFETY: both arrays are 32 bytes and the loads unaligned; AVX-512 VL and VNNI are
-        // there (see `Avx512`).
+        // SAFETY: every bit pattern of an array is one of a vector; AVX-512 VL and VNNI are there
+        // (see `Avx512`).
         unsafe {
-            let w = _mm256_loadu_si256(w.as_ptr().cast());
-            let a = _mm256_loadu_si256(a.as_ptr().cast());
+            let w = transmute::<[u8; 32], __m256i>(*w);
+            let a = transmute::<[i8; 32], __m256i>(*a);
             _mm256_dpbusd_epi32(_mm256_setzero_si256(), w, a)
         }
     }
@@ -320,16 +331,14 @@ mod x86 {
 
                 #[inline(always)]
                 fn load(x: &[f32; 8]) -> __m256 {
-                    // SAFETY: `x` is 32 bytes, the load is unaligned; AVX is there.
-                    unsafe { _mm256_loadu_ps(x.as_ptr()) }
+                    // SAFETY: every bit pattern of one type is one of the other.
+                    unsafe { transmute::<[f32; 8], __m256>(*x) }
                 }
 
                 #[inline(always)]
-                fn store(lanes: __m256) -> [f32; 8] {
-                    let mut out = [0.0; 8];
-                    // SAFETY: `out` is 32 bytes, the store is unaligned; AVX is there.
-                    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), lanes) };
-                    out
+                fn store(lanes: __m256, out: &mut [f32; 8]) {
+                    // SAFETY: every bit pattern of one type is one of the other.
+                    *out = unsafe { transmute::<__m256, [f32; 8]>(lanes) };
                 }
 
                 #[inline(always)]
@@ -351,9 +360,20 @@ mod x86 {
                 }
 
                 #[inline(always)]
-                fn widen(h: &[f16; 8]) -> [f32; 8] {
-                    // SAFETY: `h` is 16 bytes, the load is unaligned; F16C is there.
-                    Self::store(unsafe { _mm256_cvtph_ps(_mm_loadu_si128(h.as_ptr().cast())) })
+                fn widen(h: &[f16; 8]) -> __m256 {
+                    // SAFETY: every bit pattern of an f16 array is one of a vector; F16C is
+                    // there (see the type).
+                    unsafe { _mm256_cvtph_ps(transmute::<[f16; 8], __m128i>(*h)) }
+                }
+
+                #[inline(always)]
+                fn widen_pair([a, b]: [f16; 2]) -> [f32; 2] {
+                    let bits = u32::from(a.to_bits()) | u32::from(b.to_bits()) << 16;
+                    // SAFETY: no memory is touched; SSE3 and F16C are there (see the type).
+                    unsafe {
+                        let x = _mm_cvtph_ps(_mm_cvtsi32_si128(bits.cast_signed()));
+                        [_mm_cvtss_f32(x), _mm_cvtss_f32(_mm_movehdup_ps(x))]
+                    }
                 }
 
                 #[inline(always)]
@@ -399,7 +419,9 @@ pub(super) mod tests {
         type Output = [f32; 8];
         #[inline(always)]
         fn run<S: Simd>(self) -> [f32; 8] {
-            S::store(S::dot(&self.0, &self.1, self.2))
+            let mut out = [f32::NAN; 8];
+            S::store(S::dot(&self.0, &self.1, self.2), &mut out);
+            out
         }
     }
 
@@ -408,7 +430,9 @@ pub(super) mod tests {
         type Output = [f32; 8];
         #[inline(always)]
         fn run<S: Simd>(self) -> [f32; 8] {
-            S::widen(&self.0)
+            let mut out = [f32::NAN; 8];
+            S::store(S::widen(&self.0), &mut out);
+            out
         }
     }
 

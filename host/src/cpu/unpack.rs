@@ -8,7 +8,7 @@
 use gpu::quant::bits::{iq4_xs_scales, q3_k_scales, scales_and_mins, unpack};
 use gpu::quant::{
     Block, BlockIQ4_NL, BlockIQ4_XS, BlockQ2_K, BlockQ3_K, BlockQ4_0, BlockQ4_1, BlockQ4_K, BlockQ5_0,
-    BlockQ5_1, BlockQ5_K, BlockQ6_K, BlockQ8_0, BlockQ8_K, f16, iq4_value,
+    BlockQ5_1, BlockQ5_K, BlockQ6_K, BlockQ8_0, BlockQ8_K, iq4_value,
 };
 
 use super::simd::Simd;
@@ -26,8 +26,13 @@ pub(super) trait Quants: Block {
     /// Whether every `q` is at most 127 (see [`super::simd::Simd::dot`]).
     const NARROW: bool;
 
-    /// Calls `group` with each of the block's groups, in order.
-    fn groups<S: Simd>(&self, group: impl FnMut(Group));
+    /// Hands over each of the block's groups, in order.
+    fn groups<S: Simd>(&self, out: &mut impl Groups);
+}
+
+/// Where groups go. Not a closure: a method can be told to be inlined always.
+pub(super) trait Groups {
+    fn push(&mut self, group: Group);
 }
 
 /// The group of a block of 32 with one scale and one offset.
@@ -43,21 +48,14 @@ fn super_block<const SCALES: usize>(
     q: &[u8; 256],
     scale: [f32; SCALES],
     offset: [f32; SCALES],
-    mut group: impl FnMut(Group),
+    out: &mut impl Groups,
 ) {
     const { assert!(SCALES == 8 || SCALES == 16) };
     let (chunks, _) = q.as_chunks::<32>();
     for (i, q) in chunks.iter().enumerate() {
         let pair = |of: &[f32; SCALES]| if SCALES == 8 { [of[i]; 2] } else { [of[2 * i], of[2 * i + 1]] };
-        group(Group { q: *q, scale: pair(&scale), offset: pair(&offset) });
+        out.push(Group { q: *q, scale: pair(&scale), offset: pair(&offset) });
     }
-}
-
-/// A block's two scales (or one, twice) as f32.
-#[inline(always)]
-fn widen<S: Simd>([a, b]: [f16; 2]) -> [f32; 2] {
-    let [a, b, ..] = S::widen(&[a, b, f16::ZERO, f16::ZERO, f16::ZERO, f16::ZERO, f16::ZERO, f16::ZERO]);
-    [a, b]
 }
 
 /// An array of `value(i)`. Unlike `core::array::from_fn` and `map` always inlined, so that it
@@ -87,136 +85,136 @@ fn biased<const N: usize>(q: impl Fn(usize) -> i8) -> [u8; N] {
 impl Quants for BlockQ4_0 {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups<S: Simd>(&self, mut group: impl FnMut(Group)) {
-        let [d, _] = widen::<S>([self.d; 2]);
-        group(single(unpack::<4, 16, _, _>(&self.qs), d, 8.0 * d));
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
+        out.push(single(unpack::<4, 16, _, _>(&self.qs), d, 8.0 * d));
     }
 }
 
 impl Quants for BlockQ4_1 {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups<S: Simd>(&self, mut group: impl FnMut(Group)) {
-        let [d, m] = widen::<S>([self.d, self.m]);
-        group(single(unpack::<4, 16, _, _>(&self.qs), d, -m));
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, m] = S::widen_pair([self.d, self.m]);
+        out.push(single(unpack::<4, 16, _, _>(&self.qs), d, -m));
     }
 }
 
 impl Quants for BlockQ5_0 {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups<S: Simd>(&self, mut group: impl FnMut(Group)) {
-        let [d, _] = widen::<S>([self.d; 2]);
-        group(single(five_bits(&self.qs, &self.qh), d, 16.0 * d));
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
+        out.push(single(five_bits(&self.qs, &self.qh), d, 16.0 * d));
     }
 }
 
 impl Quants for BlockQ5_1 {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups<S: Simd>(&self, mut group: impl FnMut(Group)) {
-        let [d, m] = widen::<S>([self.d, self.m]);
-        group(single(five_bits(&self.qs, &self.qh), d, -m));
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, m] = S::widen_pair([self.d, self.m]);
+        out.push(single(five_bits(&self.qs, &self.qh), d, -m));
     }
 }
 
 impl Quants for BlockQ8_0 {
     const NARROW: bool = false;
     #[inline(always)]
-    fn groups<S: Simd>(&self, mut group: impl FnMut(Group)) {
-        let [d, _] = widen::<S>([self.d; 2]);
-        group(single(biased(|i| self.qs[i]), d, 128.0 * d));
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
+        out.push(single(biased(|i| self.qs[i]), d, 128.0 * d));
     }
 }
 
 impl Quants for BlockQ2_K {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups<S: Simd>(&self, group: impl FnMut(Group)) {
-        let [d, dmin] = widen::<S>([self.d, self.dmin]);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, dmin] = S::widen_pair([self.d, self.dmin]);
         let scale = each(|i| d * f32::from(self.scales[i] & 15));
         let offset = each(|i| dmin * f32::from(self.scales[i] >> 4));
-        super_block::<16>(&unpack::<2, 32, _, _>(&self.qs), scale, offset, group);
+        super_block::<16>(&unpack::<2, 32, _, _>(&self.qs), scale, offset, out);
     }
 }
 
 impl Quants for BlockQ3_K {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups<S: Simd>(&self, group: impl FnMut(Group)) {
-        let [d, _] = widen::<S>([self.d; 2]);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
         let low: [u8; 256] = unpack::<2, 32, _, _>(&self.qs);
         let high: [u8; 256] = unpack::<1, 32, _, _>(&self.hmask);
         let q = each(|i| low[i] | high[i] << 2);
         let scales = q3_k_scales(&self.scales);
         let scale: [f32; 16] = each(|i| d * f32::from(scales[i]));
-        super_block(&q, scale, each(|i| 4.0 * scale[i]), group);
+        super_block(&q, scale, each(|i| 4.0 * scale[i]), out);
     }
 }
 
 impl Quants for BlockQ4_K {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups<S: Simd>(&self, group: impl FnMut(Group)) {
-        let [d, dmin] = widen::<S>([self.d, self.dmin]);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, dmin] = S::widen_pair([self.d, self.dmin]);
         let (scales, mins) = scales_and_mins(&self.scales);
         let q = unpack::<4, 32, _, _>(&self.qs);
-        super_block::<8>(&q, each(|i| d * f32::from(scales[i])), each(|i| dmin * f32::from(mins[i])), group);
+        super_block::<8>(&q, each(|i| d * f32::from(scales[i])), each(|i| dmin * f32::from(mins[i])), out);
     }
 }
 
 impl Quants for BlockQ5_K {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups<S: Simd>(&self, group: impl FnMut(Group)) {
-        let [d, dmin] = widen::<S>([self.d, self.dmin]);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, dmin] = S::widen_pair([self.d, self.dmin]);
         let (scales, mins) = scales_and_mins(&self.scales);
         let low: [u8; 256] = unpack::<4, 32, _, _>(&self.qs);
         let high: [u8; 256] = unpack::<1, 32, _, _>(&self.qh);
         let q = each(|i| low[i] | high[i] << 4);
-        super_block::<8>(&q, each(|i| d * f32::from(scales[i])), each(|i| dmin * f32::from(mins[i])), group);
+        super_block::<8>(&q, each(|i| d * f32::from(scales[i])), each(|i| dmin * f32::from(mins[i])), out);
     }
 }
 
 impl Quants for BlockQ6_K {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups<S: Simd>(&self, group: impl FnMut(Group)) {
-        let [d, _] = widen::<S>([self.d; 2]);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
         let low: [u8; 256] = unpack::<4, 64, _, _>(&self.ql);
         let high: [u8; 256] = unpack::<2, 32, _, _>(&self.qh);
         let q = each(|i| low[i] | high[i] << 4);
         let scale: [f32; 16] = each(|i| d * f32::from(self.scales[i]));
-        super_block(&q, scale, each(|i| 32.0 * scale[i]), group);
+        super_block(&q, scale, each(|i| 32.0 * scale[i]), out);
     }
 }
 
 impl Quants for BlockQ8_K {
     const NARROW: bool = false;
     #[inline(always)]
-    fn groups<S: Simd>(&self, group: impl FnMut(Group)) {
-        super_block(&biased(|i| self.qs[i]), [self.d; 8], [128.0 * self.d; 8], group);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        super_block(&biased(|i| self.qs[i]), [self.d; 8], [128.0 * self.d; 8], out);
     }
 }
 
 impl Quants for BlockIQ4_NL {
     const NARROW: bool = false;
     #[inline(always)]
-    fn groups<S: Simd>(&self, mut group: impl FnMut(Group)) {
-        let [d, _] = widen::<S>([self.d; 2]);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
         let q: [u8; 32] = unpack::<4, 16, _, _>(&self.qs);
-        group(single(biased(|i| iq4_value(q[i])), d, 128.0 * d));
+        out.push(single(biased(|i| iq4_value(q[i])), d, 128.0 * d));
     }
 }
 
 impl Quants for BlockIQ4_XS {
     const NARROW: bool = false;
     #[inline(always)]
-    fn groups<S: Simd>(&self, group: impl FnMut(Group)) {
-        let [d, _] = widen::<S>([self.d; 2]);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
         let q: [u8; 256] = unpack::<4, 16, _, _>(&self.qs);
         let scales = iq4_xs_scales(&self.scales_l, self.scales_h);
         let scale: [f32; 8] = each(|i| d * f32::from(scales[i]));
-        super_block(&biased(|i| iq4_value(q[i])), scale, each(|i| 128.0 * scale[i]), group);
+        super_block(&biased(|i| iq4_value(q[i])), scale, each(|i| 128.0 * scale[i]), out);
     }
 }
