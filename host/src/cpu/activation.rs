@@ -145,7 +145,7 @@ mod tests {
             let values = values(columns, rows);
             for set in InstructionSet::available() {
                 let quantized = run_on(set, 1, || Quantized::new(&values, columns));
-                assert_eq!((quantized.rows(), quantized.columns()), (rows, columns));
+                assert_eq!((quantized.d.len(), quantized.columns()), (rows * columns / GROUP, columns));
                 for row in 0..rows {
                     let slice = quantized.slice(row, 0, columns);
                     assert_eq!((slice.q.len(), slice.d.len()), (columns / GROUP, columns / GROUP));
