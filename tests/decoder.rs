@@ -23,8 +23,8 @@ use std::sync::Arc;
 use gpu::quant::Format;
 use lanemap::cpu::{CpuBackend, CpuOptions};
 use lanemap::gguf::Gguf;
-use lanemap::model::Model;
-use lanemap::session::{Session, SessionError};
+use lanemap::model::{Config, Model};
+use lanemap::session::{Backend, BackendError, Session, SessionError};
 use support::gguf::Folder;
 use support::reference::{self, Rounding};
 use support::tiny::{Spec, Stretch, Tiny, random_tokens};
@@ -542,4 +542,49 @@ fn an_interrupted_prompt_keeps_its_chunks() {
     assert!(matches!(stopped, Err(SessionError::Interrupted { done: 64, total: 97 })));
     assert_eq!((calls, session.position()), (vec![(0, 97), (32, 97), (64, 97)], 64));
     assert_eq!(bits(&prefill(&mut session, &tokens[64..], 32)), whole);
+}
+
+/// A backend whose third pass fails.
+struct Failing {
+    inner: CpuBackend,
+    passes: usize,
+}
+
+impl Backend for Failing {
+    fn config(&self) -> &Config {
+        self.inner.config()
+    }
+
+    fn description(&self) -> String {
+        self.inner.description()
+    }
+
+    fn allocate(&mut self, context: usize) -> Result<(), BackendError> {
+        self.inner.allocate(context)
+    }
+
+    fn forward(&mut self, tokens: &[u32], start: usize, logits: bool) -> Result<&[f32], BackendError> {
+        self.passes += 1;
+        match self.passes {
+            3 | 5 => Err(BackendError::OutOfMemory { context: 0, needed: 0 }),
+            _ => self.inner.forward(tokens, start, logits),
+        }
+    }
+}
+
+/// After a failure the session stands where its cache ends, and can go on from there.
+#[test]
+fn a_failed_pass_fills_no_position() {
+    let loaded = Loaded::new(&Tiny::new(Spec::LLAMA));
+    let tokens = random_tokens(61, 97, 13);
+    let whole = bits(&prefill(&mut loaded.session(false, 1), &tokens, 512));
+    let inner = CpuBackend::new(Arc::clone(&loaded.model), CpuOptions { threads: 1, exact: false }).unwrap();
+    let mut session = Session::new(Box::new(Failing { inner, passes: 0 }), 128).unwrap();
+    let go = &mut |_: usize, _: usize| ControlFlow::Continue(());
+    assert!(matches!(session.prefill(&tokens, 32, go), Err(SessionError::Backend(_))));
+    assert_eq!(session.position(), 64);
+    prefill(&mut session, &tokens[64..96], 32);
+    assert!(matches!(session.decode(tokens[96]), Err(SessionError::Backend(_))));
+    assert_eq!(session.position(), 96);
+    assert_eq!(bits(session.decode(tokens[96]).unwrap()), whole);
 }

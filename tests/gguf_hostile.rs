@@ -9,14 +9,21 @@
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gpu::quant::Format;
+use lanemap::cpu::{CpuBackend, CpuOptions};
 use lanemap::gguf::{Gguf, GgufWriter, OwnedValue, Value, ValueType};
+use lanemap::model::Model;
+use lanemap::session::Session;
+use lanemap::tokenizer::Tokenizer;
 use support::gguf::{Folder, Random, tensor_bytes, tiny, with_tensor};
+use support::tiny::{Spec, Stretch, Tiny};
 
 /// What a file may cost beyond twice its size.
 const SLACK_BYTES: usize = 16 << 20;
@@ -35,6 +42,10 @@ fn exercise(path: &Path) -> Result<(), String> {
         // Touches every page, as a load would.
         std::hint::black_box(data.iter().fold(0_u8, |sum, &byte| sum.wrapping_add(byte)));
     }
+    // Whether it is a model with a tokenizer is not the question here; it has to be an answer.
+    std::hint::black_box(Tokenizer::from_gguf(&gguf).map_err(|error| error.to_string())).ok();
+    let model = Model::load(Arc::new(gguf));
+    std::hint::black_box(model.map_err(|error| error.to_string())).ok();
     Ok(())
 }
 
@@ -97,6 +108,86 @@ fn ten_thousand_mutations() {
     }
     // Mutations that all break on the first check would test little.
     assert!(opened > 100 && !reached.contains(&0), "the mutations do not reach every check");
+}
+
+/// A model that loads also runs, whatever its file says: without a panic, if not with sensible numbers.
+#[test]
+fn mutated_models_run_or_are_refused() {
+    const SEED: u64 = 0x6d6f_6465;
+    let _lock = lock();
+    let folder = Folder::new();
+    let llama = Spec {
+        width: 32,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 16,
+        feed_forward: 32,
+        vocab: 11,
+        rope_dims: Some(8),
+        rope_factors: true,
+        stretch: Stretch::Yarn { factor: 4.0, original: 64 },
+        ..Spec::LLAMA
+    };
+    let gemma = Spec {
+        arch: "gemma3",
+        qk_norm: true,
+        post_norm: true,
+        tied: true,
+        window: Some(3),
+        pattern: Some(2),
+        attention_scale: Some(1.0),
+        attention_softcap: Some(1.0),
+        logit_softcap: Some(1.0),
+        rope_factors: false,
+        ..llama
+    };
+    let (mut ran, mut refused) = (0, 0);
+    for (index, spec) in (0..4000).zip([llama, gemma].into_iter().cycle()) {
+        let mut random = Random(SEED + index);
+        let mut tiny = Tiny::new(spec);
+        // One mutation of three kinds: of a value, of the header's bytes, of the weights.
+        let kind = random.below(3);
+        if kind == 0 {
+            tiny.mutate_value(&mut random);
+        }
+        let mut bytes = tiny.file().to_bytes().unwrap();
+        let path = folder.write("case.gguf", &bytes);
+        let header = Gguf::open(&path).unwrap().tensors()[0].offset() as usize;
+        match kind {
+            1 => mutate(&mut bytes, header, &mut random),
+            2 => {
+                for _ in 0..1 + random.below(50) {
+                    let at = header + random.below(bytes.len() - header);
+                    bytes[at] = [0xff, 0x7f, 0x80, 0xfe, random.next() as u8][random.below(5)];
+                }
+            }
+            _ => {}
+        }
+        let what = format!("mutation {index} of {}", spec.arch);
+        _ = checked(&folder, &bytes, &what);
+        match catch_unwind(AssertUnwindSafe(|| run(&path))) {
+            Ok(Ok(())) => ran += 1,
+            Ok(Err(_)) => refused += 1,
+            Err(_) => panic!("{what}: panicked"),
+        }
+    }
+    println!("seed {SEED:#x}: {ran} mutated models ran, {refused} were refused");
+    assert!(ran > 1000 && refused > 1000, "the mutations do not reach both ends");
+}
+
+/// Evaluates a few tokens in both modes.
+fn run(path: &Path) -> Result<(), String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let gguf = Gguf::open(path).map_err(|error| text(&error))?;
+    let model = Arc::new(Model::load(Arc::new(gguf)).map_err(|error| text(&error))?);
+    for exact in [true, false] {
+        let backend = CpuBackend::new(Arc::clone(&model), CpuOptions { threads: 1, exact }).unwrap();
+        let mut session = Session::new(Box::new(backend), 8).map_err(|error| text(&error))?;
+        let last = session.config().vocab_size as u32 - 1;
+        session.prefill(&[0, last, 0, last, 0], 3, &mut |_, _| ControlFlow::Continue(())).unwrap();
+        session.decode(last).unwrap();
+    }
+    Ok(())
 }
 
 /// Words of the refusals that the mutations must have met.

@@ -229,6 +229,25 @@ impl Tiny {
         self.metadata.push((key.to_owned(), value.into()));
     }
 
+    /// Gives some metadata entry a value of its type that is hard to compute with.
+    pub(crate) fn mutate_value(&mut self, random: &mut Random) {
+        let at = random.below(self.metadata.len());
+        match &mut self.metadata[at].1 {
+            OwnedValue::U32(value) => {
+                let others =
+                    [0, 1, 2, 3, 7, 8, 16, 24, 31, 1 << 20, 1 << 24, u32::MAX, *value + 1, *value * 2];
+                *value = others[random.below(others.len())];
+            }
+            OwnedValue::F32(value) => {
+                let others =
+                    [0.0, 1e-45, 1e-38, 1e-20, 1.0, 1e20, f32::MAX, f32::NAN, -*value, f32::INFINITY];
+                *value = others[random.below(others.len())];
+            }
+            OwnedValue::String(value) => value.truncate(random.below(value.len())),
+            other => panic!("{other:?} is in no tiny model"),
+        }
+    }
+
     /// Removes a metadata entry, if it is there.
     pub(crate) fn unset(&mut self, key: &str) {
         self.metadata.retain(|(known, _)| known != key);

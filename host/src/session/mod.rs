@@ -148,23 +148,25 @@ impl Session {
         progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<&[f32], SessionError> {
         self.check(tokens)?;
-        let total = tokens.len();
-        let batch = batch.max(1);
+        let (total, batch) = (tokens.len(), batch.max(1));
+        let mut ask = |done| match progress(done, total) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(SessionError::Interrupted { done, total }),
+        };
+        let (before, last) = tokens.split_at((total - 1) / batch * batch);
         let mut done = 0;
-        loop {
-            if progress(done, total).is_break() {
-                return Err(SessionError::Interrupted { done, total });
-            }
-            let chunk = &tokens[done..total.min(done + batch)];
-            let start = self.position;
-            done += chunk.len();
+        for chunk in before.chunks(batch) {
+            ask(done)?;
+            self.backend.forward(chunk, self.position, false)?;
+            // Only now: after a failure the session ends where the cache does.
             self.position += chunk.len();
-            if done == total {
-                let _ = progress(done, total);
-                return Ok(self.backend.forward(chunk, start, true)?);
-            }
-            self.backend.forward(chunk, start, false)?;
+            done += chunk.len();
         }
+        ask(done)?;
+        let logits = self.backend.forward(last, self.position, true)?;
+        self.position += last.len();
+        let _ = progress(total, total);
+        Ok(logits)
     }
 
     /// Evaluates one generated token and returns the logits after it.
@@ -173,8 +175,9 @@ impl Session {
     /// [`SessionError`].
     pub fn decode(&mut self, token: u32) -> Result<&[f32], SessionError> {
         self.check(&[token])?;
+        let logits = self.backend.forward(&[token], self.position, true)?;
         self.position += 1;
-        Ok(self.backend.forward(&[token], self.position - 1, true)?)
+        Ok(logits)
     }
 
     fn check(&self, tokens: &[u32]) -> Result<(), SessionError> {
