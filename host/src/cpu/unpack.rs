@@ -3,9 +3,9 @@
 //! A weight is `scale · q − offset` with `q` in 0..=255. Signed quants get their zero point
 //! added and `offset = scale · zero point`. So one product serves every format, and a format
 //! brings only its [`Quants::groups`]. The decoding to f32 (`gpu::quant::Block::dequantize`)
-//! shares the bit packings with this, not the arithmetic; tests hold one against the other.
+//! shares only the packing of the small scales with this; tests hold one against the other.
 
-use gpu::quant::bits::{iq4_xs_scales, q3_k_scales, scales_and_mins, unpack};
+use gpu::quant::bits::{iq4_xs_scales, q3_k_scales, scales_and_mins};
 use gpu::quant::{
     Block, BlockIQ4_NL, BlockIQ4_XS, BlockQ2_K, BlockQ3_K, BlockQ4_0, BlockQ4_1, BlockQ4_K, BlockQ5_0,
     BlockQ5_1, BlockQ5_K, BlockQ6_K, BlockQ8_0, BlockQ8_K, iq4_value,
@@ -41,23 +41,6 @@ fn single(q: [u8; 32], scale: f32, offset: f32) -> Group {
     Group { q, scale: [scale; 2], offset: [offset; 2] }
 }
 
-/// The groups of a super-block whose scales and offsets are one per 16 (`SCALES` = 16) or one
-/// per 32 weights (`SCALES` = 8).
-#[inline(always)]
-fn super_block<const SCALES: usize>(
-    q: &[u8; 256],
-    scale: [f32; SCALES],
-    offset: [f32; SCALES],
-    out: &mut impl Groups,
-) {
-    const { assert!(SCALES == 8 || SCALES == 16) };
-    let (chunks, _) = q.as_chunks::<32>();
-    for (i, q) in chunks.iter().enumerate() {
-        let pair = |of: &[f32; SCALES]| if SCALES == 8 { [of[i]; 2] } else { [of[2 * i], of[2 * i + 1]] };
-        out.push(Group { q: *q, scale: pair(&scale), offset: pair(&offset) });
-    }
-}
-
 /// An array of `value(i)`. Unlike `core::array::from_fn` and `map` always inlined, so that it
 /// is compiled for the caller's instruction set.
 #[inline(always)]
@@ -69,17 +52,30 @@ fn each<T: Copy + Default, const N: usize>(value: impl Fn(usize) -> T) -> [T; N]
     out
 }
 
-/// The 5-bit quants of Q5_0 and Q5_1.
+/// The 4-bit quants of a block of 32: the low halves of 16 bytes, then the high ones.
 #[inline(always)]
-fn five_bits(low: &[u8; 16], high: &[u8; 4]) -> [u8; 32] {
-    let (low, high): ([u8; 32], [u8; 32]) = (unpack::<4, 16, _, _>(low), unpack::<1, 1, _, _>(high));
-    each(|i| low[i] | high[i] << 4)
+fn four_bits(bytes: &[u8; 16]) -> [u8; 32] {
+    each(|i| (bytes[i % 16] >> (i / 16 * 4)) & 15)
 }
 
-/// Signed bytes with their zero point, 128, added.
+/// The 5-bit quants of Q5_0 and Q5_1: bit `i` of `high` is the fifth of quant `i`.
 #[inline(always)]
-fn biased<const N: usize>(q: impl Fn(usize) -> i8) -> [u8; N] {
-    each(|i| (q(i) as u8) ^ 0x80)
+fn five_bits(low: &[u8; 16], high: [u8; 4]) -> [u8; 32] {
+    let (low, high) = (four_bits(low), u32::from_le_bytes(high));
+    each(|i| low[i] | ((high >> i & 1) as u8) << 4)
+}
+
+/// The 2-bit fields of group `j` of a super-block: fields of 32 bytes in turn, four to a byte.
+#[inline(always)]
+fn two_bits(bytes: &[u8; 64], j: usize) -> [u8; 32] {
+    let (run, shift) = (&bytes.as_chunks::<32>().0[j / 4], 2 * (j % 4));
+    each(|i| run[i] >> shift & 3)
+}
+
+/// A signed byte with its zero point, 128, added.
+#[inline(always)]
+fn biased(q: i8) -> u8 {
+    (q as u8) ^ 0x80
 }
 
 impl Quants for BlockQ4_0 {
@@ -87,7 +83,7 @@ impl Quants for BlockQ4_0 {
     #[inline(always)]
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
         let [d, _] = S::widen_pair([self.d; 2]);
-        out.push(single(unpack::<4, 16, _, _>(&self.qs), d, 8.0 * d));
+        out.push(single(four_bits(&self.qs), d, 8.0 * d));
     }
 }
 
@@ -96,7 +92,7 @@ impl Quants for BlockQ4_1 {
     #[inline(always)]
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
         let [d, m] = S::widen_pair([self.d, self.m]);
-        out.push(single(unpack::<4, 16, _, _>(&self.qs), d, -m));
+        out.push(single(four_bits(&self.qs), d, -m));
     }
 }
 
@@ -105,7 +101,7 @@ impl Quants for BlockQ5_0 {
     #[inline(always)]
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
         let [d, _] = S::widen_pair([self.d; 2]);
-        out.push(single(five_bits(&self.qs, &self.qh), d, 16.0 * d));
+        out.push(single(five_bits(&self.qs, self.qh), d, 16.0 * d));
     }
 }
 
@@ -114,7 +110,7 @@ impl Quants for BlockQ5_1 {
     #[inline(always)]
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
         let [d, m] = S::widen_pair([self.d, self.m]);
-        out.push(single(five_bits(&self.qs, &self.qh), d, -m));
+        out.push(single(five_bits(&self.qs, self.qh), d, -m));
     }
 }
 
@@ -123,7 +119,7 @@ impl Quants for BlockQ8_0 {
     #[inline(always)]
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
         let [d, _] = S::widen_pair([self.d; 2]);
-        out.push(single(biased(|i| self.qs[i]), d, 128.0 * d));
+        out.push(single(each(|i| biased(self.qs[i])), d, 128.0 * d));
     }
 }
 
@@ -132,9 +128,12 @@ impl Quants for BlockQ2_K {
     #[inline(always)]
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
         let [d, dmin] = S::widen_pair([self.d, self.dmin]);
-        let scale = each(|i| d * f32::from(self.scales[i] & 15));
-        let offset = each(|i| dmin * f32::from(self.scales[i] >> 4));
-        super_block::<16>(&unpack::<2, 32, _, _>(&self.qs), scale, offset, out);
+        let (pairs, _) = self.scales.as_chunks::<2>();
+        for (j, pair) in pairs.iter().enumerate() {
+            let scale = each(|i| d * f32::from(pair[i] & 15));
+            let offset = each(|i| dmin * f32::from(pair[i] >> 4));
+            out.push(Group { q: two_bits(&self.qs, j), scale, offset });
+        }
     }
 }
 
@@ -143,12 +142,14 @@ impl Quants for BlockQ3_K {
     #[inline(always)]
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
         let [d, _] = S::widen_pair([self.d; 2]);
-        let low: [u8; 256] = unpack::<2, 32, _, _>(&self.qs);
-        let high: [u8; 256] = unpack::<1, 32, _, _>(&self.hmask);
-        let q = each(|i| low[i] | high[i] << 2);
         let scales = q3_k_scales(&self.scales);
-        let scale: [f32; 16] = each(|i| d * f32::from(scales[i]));
-        super_block(&q, scale, each(|i| 4.0 * scale[i]), out);
+        let (pairs, _) = scales.as_chunks::<2>();
+        for (j, pair) in pairs.iter().enumerate() {
+            let low = two_bits(&self.qs, j);
+            let q = each(|i| low[i] | (self.hmask[i] >> j & 1) << 2);
+            let scale: [f32; 2] = each(|i| d * f32::from(pair[i]));
+            out.push(Group { q, scale, offset: each(|i| 4.0 * scale[i]) });
+        }
     }
 }
 
@@ -158,8 +159,11 @@ impl Quants for BlockQ4_K {
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
         let [d, dmin] = S::widen_pair([self.d, self.dmin]);
         let (scales, mins) = scales_and_mins(&self.scales);
-        let q = unpack::<4, 32, _, _>(&self.qs);
-        super_block::<8>(&q, each(|i| d * f32::from(scales[i])), each(|i| dmin * f32::from(mins[i])), out);
+        let (runs, _) = self.qs.as_chunks::<32>();
+        for (j, (&scale, &min)) in scales.iter().zip(&mins).enumerate() {
+            let (run, shift) = (&runs[j / 2], 4 * (j % 2));
+            out.push(single(each(|i| run[i] >> shift & 15), d * f32::from(scale), dmin * f32::from(min)));
+        }
     }
 }
 
@@ -169,10 +173,12 @@ impl Quants for BlockQ5_K {
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
         let [d, dmin] = S::widen_pair([self.d, self.dmin]);
         let (scales, mins) = scales_and_mins(&self.scales);
-        let low: [u8; 256] = unpack::<4, 32, _, _>(&self.qs);
-        let high: [u8; 256] = unpack::<1, 32, _, _>(&self.qh);
-        let q = each(|i| low[i] | high[i] << 4);
-        super_block::<8>(&q, each(|i| d * f32::from(scales[i])), each(|i| dmin * f32::from(mins[i])), out);
+        let (runs, _) = self.qs.as_chunks::<32>();
+        for (j, (&scale, &min)) in scales.iter().zip(&mins).enumerate() {
+            let (run, shift) = (&runs[j / 2], 4 * (j % 2));
+            let q = each(|i| run[i] >> shift & 15 | (self.qh[i] >> j & 1) << 4);
+            out.push(single(q, d * f32::from(scale), dmin * f32::from(min)));
+        }
     }
 }
 
@@ -181,11 +187,16 @@ impl Quants for BlockQ6_K {
     #[inline(always)]
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
         let [d, _] = S::widen_pair([self.d; 2]);
-        let low: [u8; 256] = unpack::<4, 64, _, _>(&self.ql);
-        let high: [u8; 256] = unpack::<2, 32, _, _>(&self.qh);
-        let q = each(|i| low[i] | high[i] << 4);
-        let scale: [f32; 16] = each(|i| d * f32::from(self.scales[i]));
-        super_block(&q, scale, each(|i| 32.0 * scale[i]), out);
+        let (runs, _) = self.ql.as_chunks::<32>();
+        let (pairs, _) = self.scales.as_chunks::<2>();
+        for (j, pair) in pairs.iter().enumerate() {
+            // Of four groups the first two are the low halves of two runs, the others the high.
+            let (run, shift) = (&runs[j / 4 * 2 + j % 2], j / 2 % 2 * 4);
+            let high = two_bits(&self.qh, j);
+            let q = each(|i| run[i] >> shift & 15 | high[i] << 4);
+            let scale: [f32; 2] = each(|i| d * f32::from(pair[i]));
+            out.push(Group { q, scale, offset: each(|i| 32.0 * scale[i]) });
+        }
     }
 }
 
@@ -193,7 +204,9 @@ impl Quants for BlockQ8_K {
     const NARROW: bool = false;
     #[inline(always)]
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
-        super_block(&biased(|i| self.qs[i]), [self.d; 8], [128.0 * self.d; 8], out);
+        for run in self.qs.as_chunks::<32>().0 {
+            out.push(single(each(|i| biased(run[i])), self.d, 128.0 * self.d));
+        }
     }
 }
 
@@ -202,8 +215,8 @@ impl Quants for BlockIQ4_NL {
     #[inline(always)]
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
         let [d, _] = S::widen_pair([self.d; 2]);
-        let q: [u8; 32] = unpack::<4, 16, _, _>(&self.qs);
-        out.push(single(biased(|i| iq4_value(q[i])), d, 128.0 * d));
+        let q = four_bits(&self.qs);
+        out.push(single(each(|i| biased(iq4_value(q[i]))), d, 128.0 * d));
     }
 }
 
@@ -212,9 +225,10 @@ impl Quants for BlockIQ4_XS {
     #[inline(always)]
     fn groups<S: Simd>(&self, out: &mut impl Groups) {
         let [d, _] = S::widen_pair([self.d; 2]);
-        let q: [u8; 256] = unpack::<4, 16, _, _>(&self.qs);
         let scales = iq4_xs_scales(&self.scales_l, self.scales_h);
-        let scale: [f32; 8] = each(|i| d * f32::from(scales[i]));
-        super_block(&biased(|i| iq4_value(q[i])), scale, each(|i| 128.0 * scale[i]), out);
+        for (run, &scale) in self.qs.as_chunks::<16>().0.iter().zip(&scales) {
+            let (q, scale) = (four_bits(run), d * f32::from(scale));
+            out.push(single(each(|i| biased(iq4_value(q[i]))), scale, 128.0 * scale));
+        }
     }
 }
