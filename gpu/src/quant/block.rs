@@ -39,7 +39,16 @@ macro_rules! with_block {
         $crate::with_block!(@match $format, $B => $body;
             F32 => f32,
             F16 => $crate::quant::f16,
-            BF16 => $crate::quant::bf16,
+            BF16 => $crate::quant::bf16;
+        )
+    };
+    // As above for the quantized formats, and another expression for the rest.
+    ($format:expr, quantized $B:ident => $body:expr, else $other:expr) => {
+        $crate::with_block!(@match $format, $B => $body;; _ => $other)
+    };
+    (@match $format:expr, $B:ident => $body:expr; $($float:ident => $float_block:ty),*; $(_ => $other:expr)?) => {
+        $crate::with_block!(@arms $format, $B => $body;
+            $($float => $float_block,)*
             Q4_0 => $crate::quant::BlockQ4_0,
             Q4_1 => $crate::quant::BlockQ4_1,
             Q5_0 => $crate::quant::BlockQ5_0,
@@ -52,15 +61,17 @@ macro_rules! with_block {
             Q6_K => $crate::quant::BlockQ6_K,
             Q8_K => $crate::quant::BlockQ8_K,
             IQ4_NL => $crate::quant::BlockIQ4_NL,
-            IQ4_XS => $crate::quant::BlockIQ4_XS,
+            IQ4_XS => $crate::quant::BlockIQ4_XS;
+            $(_ => $other)?
         )
     };
-    (@match $format:expr, $B:ident => $body:expr; $($name:ident => $block:ty,)*) => {
+    (@arms $format:expr, $B:ident => $body:expr; $($name:ident => $block:ty),*; $(_ => $other:expr)?) => {
         match $format {
             $($crate::quant::Format::$name => {
                 type $B = $block;
                 $body
             })*
+            $(_ => $other,)?
         }
     };
 }

@@ -15,8 +15,7 @@ mod floats;
 #[cfg(test)]
 mod tests;
 
-use gpu::quant::{Block, Format, with_block};
-use half::{bf16, f16};
+use gpu::quant::{Format, with_block};
 use rayon::prelude::*;
 
 use super::activation::Quantized;
@@ -128,7 +127,7 @@ impl Kernel for RunTask<'_, '_> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let Self { task: Task { format, weights, mut out }, input } = self;
-        let narrow = with_block!(format, B => B::QUANTS_ARE_NARROW);
+        let narrow = with_block!(format, quantized B => Some(B::NARROW), else None);
         match (&input.form, narrow) {
             (Form::Exact, _) => floats::multiply::<S, f64>(format, weights, input, &mut out),
             (Form::Quantized(input), Some(true)) => {
@@ -143,34 +142,3 @@ impl Kernel for RunTask<'_, '_> {
         }
     }
 }
-
-/// What a block brings to the products. Formats are matched to blocks where a tile is filled
-/// and nowhere deeper, so that the loops are compiled once and not for every format.
-trait Weights: Block {
-    /// For quantized blocks, whether every quant is at most 127 (see [`Simd::dot`]).
-    const QUANTS_ARE_NARROW: Option<bool>;
-
-    /// Unpacks blocks into a tile's row; nothing for float formats, which have no quants.
-    fn unpack<S: Simd>(blocks: &[Self], tile: &mut bytes::Tile, row: usize);
-}
-
-impl<B: Quants> Weights for B {
-    const QUANTS_ARE_NARROW: Option<bool> = Some(B::NARROW);
-
-    #[inline(always)]
-    fn unpack<S: Simd>(blocks: &[Self], tile: &mut bytes::Tile, row: usize) {
-        tile.unpack::<S, B>(blocks, row);
-    }
-}
-
-macro_rules! float_weights {
-    ($($block:ty),*) => {$(
-        impl Weights for $block {
-            const QUANTS_ARE_NARROW: Option<bool> = None;
-
-            #[inline(always)]
-            fn unpack<S: Simd>(_: &[Self], _: &mut bytes::Tile, _: usize) {}
-        }
-    )*};
-}
-float_weights!(f32, f16, bf16);

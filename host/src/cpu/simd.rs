@@ -19,6 +19,9 @@ pub(super) trait Simd: Copy {
     /// Eight times `x`.
     fn splat(x: f32) -> Self::Lanes;
 
+    /// Four times `low`, then four times `high`.
+    fn halves(low: f32, high: f32) -> Self::Lanes;
+
     /// Eight values from memory.
     fn load(x: &[f32; 8]) -> Self::Lanes;
 
@@ -199,6 +202,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn halves(low: f32, high: f32) -> [f32; 8] {
+        [low, low, low, low, high, high, high, high]
+    }
+
+    #[inline(always)]
     fn load(x: &[f32; 8]) -> [f32; 8] {
         *x
     }
@@ -247,9 +255,10 @@ impl Simd for Portable {
 mod x86 {
     use core::arch::x86_64::{
         __m128i, __m256, __m256i, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_movehdup_ps,
-        _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi16, _mm256_cvtph_ps, _mm256_dpbusd_epi32,
-        _mm256_fmadd_ps, _mm256_hadd_epi32, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps,
-        _mm256_permute4x64_epi64, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setzero_si256,
+        _mm_set1_ps, _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi16, _mm256_cvtph_ps,
+        _mm256_dpbusd_epi32, _mm256_fmadd_ps, _mm256_hadd_epi32, _mm256_madd_epi16, _mm256_maddubs_epi16,
+        _mm256_mul_ps, _mm256_permute4x64_epi64, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setr_m128,
+        _mm256_setzero_si256,
     };
 
     // Memory is reached through transmuted arrays, not through the load and store intrinsics:
@@ -327,6 +336,12 @@ mod x86 {
                 fn splat(x: f32) -> __m256 {
                     // SAFETY: AVX is there (see the type).
                     unsafe { _mm256_set1_ps(x) }
+                }
+
+                #[inline(always)]
+                fn halves(low: f32, high: f32) -> __m256 {
+                    // SAFETY: AVX is there (see the type).
+                    unsafe { _mm256_setr_m128(_mm_set1_ps(low), _mm_set1_ps(high)) }
                 }
 
                 #[inline(always)]

@@ -9,19 +9,23 @@
 //!
 //! The inner sums are exact in integers; the outer ones are f32, eight lanes wide.
 
-use bytemuck::must_cast_ref as cast_ref;
+use core::iter::Zip;
+use core::marker::PhantomData;
+use core::slice::{Iter, IterMut};
+
+use bytemuck::{cast_slice, must_cast_ref};
 use gpu::quant::{Format, with_block};
 
 use super::super::activation::{GROUP, Quantized, Slice};
 use super::super::real::sum;
 use super::super::simd::Simd;
 use super::super::unpack::{Group, Groups, Quants};
-use super::{ROWS, SEGMENT, Weights};
+use super::{ROWS, SEGMENT};
 
 const GROUPS: usize = SEGMENT / GROUP;
 
 /// A segment of [`ROWS`] weight rows, unpacked: for each group of columns all rows.
-pub(super) struct Tile {
+struct Tile {
     q: [[[u8; GROUP]; ROWS]; GROUPS],
     /// A group's scales, one for each lane of the product.
     scale: [[[f32; 8]; ROWS]; GROUPS],
@@ -38,7 +42,7 @@ impl Tile {
 
     /// Unpacks a segment of one weight row.
     #[inline(always)]
-    pub(super) fn unpack<S: Simd, B: Quants>(&mut self, blocks: &[B], row: usize) {
+    fn unpack<S: Simd, B: Quants>(&mut self, blocks: &[B], row: usize) {
         let mut out = TileRow { tile: self, row, at: 0 };
         for block in blocks {
             block.groups::<S>(&mut out);
@@ -67,8 +71,11 @@ impl Groups for TileRow<'_> {
     }
 }
 
-/// Multiplies rows of weights with every row of `input`; `out` has for each input row as many
-/// outputs as there are weight rows.
+/// Multiplies rows of weights in a quantized `format` with every row of `input`; `out` has for
+/// each input row as many outputs as there are weight rows.
+///
+/// Formats are matched to blocks where these are unpacked and nowhere else, so that the loops
+/// are compiled once and not for every format.
 #[inline(always)]
 pub(super) fn multiply<S: Simd, const NARROW: bool>(
     format: Format,
@@ -76,20 +83,49 @@ pub(super) fn multiply<S: Simd, const NARROW: bool>(
     input: &Quantized,
     out: &mut [&mut [f32]],
 ) {
-    let columns = input.columns();
-    let bytes = |columns: usize| columns / format.block_elements() * format.block_bytes();
+    let rows = Rows { format, weights, columns: input.columns() };
+    match out {
+        [out] => multiply_one::<S>(&rows, input, out),
+        _ => multiply_many::<S, NARROW>(&rows, input, out),
+    }
+}
+
+/// Rows of weights. A tensor starts at a multiple of 8 bytes (the reader checks that), a row at
+/// one of its blocks: casts to blocks find them aligned.
+struct Rows<'a> {
+    format: Format,
+    weights: &'a [u8],
+    columns: usize,
+}
+
+impl Rows<'_> {
+    /// Bytes of so many columns.
+    #[inline(always)]
+    fn bytes(&self, columns: usize) -> usize {
+        columns / self.format.block_elements() * self.format.block_bytes()
+    }
+
+    /// First column and length of each segment.
+    #[inline(always)]
+    fn segments(&self) -> impl Iterator<Item = (usize, usize)> {
+        let columns = self.columns;
+        (0..columns).step_by(SEGMENT).map(move |start| (start, SEGMENT.min(columns - start)))
+    }
+}
+
+/// Products with several input rows, through a tile.
+#[inline(always)]
+fn multiply_many<S: Simd, const NARROW: bool>(rows: &Rows<'_>, input: &Quantized, out: &mut [&mut [f32]]) {
+    let row_bytes = rows.bytes(rows.columns);
     let mut tile = Tile::EMPTY;
-    for (index, rows) in weights.chunks(ROWS * bytes(columns)).enumerate() {
-        for start in (0..columns).step_by(SEGMENT) {
-            let len = SEGMENT.min(columns - start);
-            let segment = bytes(start)..bytes(start + len);
-            with_block!(format, B => {
-                for (row, weights) in rows.chunks_exact(bytes(columns)).enumerate() {
-                    // A tensor starts at a multiple of 8 bytes (the reader checks that), a
-                    // row at one of its blocks.
-                    B::unpack::<S>(bytemuck::cast_slice(&weights[segment.clone()]), &mut tile, row);
+    for (index, weights) in rows.weights.chunks(ROWS * row_bytes).enumerate() {
+        for (start, len) in rows.segments() {
+            let segment = rows.bytes(start)..rows.bytes(start + len);
+            with_block!(rows.format, quantized B => {
+                for (row, weights) in weights.chunks_exact(row_bytes).enumerate() {
+                    tile.unpack::<S, B>(cast_slice(&weights[segment.clone()]), row);
                 }
-            });
+            }, else unreachable!("a float format"));
             for (row, out) in out.iter_mut().enumerate() {
                 let sums = dot::<S, NARROW>(&tile, input.slice(row, start, len));
                 let out = out.chunks_mut(ROWS).nth(index).unwrap_or_default();
@@ -100,6 +136,70 @@ pub(super) fn multiply<S: Simd, const NARROW: bool>(
             }
         }
     }
+}
+
+/// Products with a single input row.
+#[inline(always)]
+fn multiply_one<S: Simd>(rows: &Rows<'_>, input: &Quantized, out: &mut [f32]) {
+    for (out, weights) in out.iter_mut().zip(rows.weights.chunks_exact(rows.bytes(rows.columns))) {
+        for (start, len) in rows.segments() {
+            let segment = &weights[rows.bytes(start)..rows.bytes(start + len)];
+            let sum = with_block!(rows.format, quantized B => {
+                dot_one::<S, B>(cast_slice(segment), input.slice(0, start, len))
+            }, else unreachable!("a float format"));
+            *out = if start == 0 { sum } else { *out + sum };
+        }
+    }
+}
+
+/// The product of a segment of one weight row with one of the single input row, without a tile
+/// in between: each group is multiplied as it is unpacked, in the order of [`dot`], so that
+/// the result has the same bits.
+#[inline(always)]
+fn dot_one<S: Simd, B: Quants>(blocks: &[B], input: Slice<'_>) -> f32 {
+    // Beside the row, not in it: an array in memory must not hold its lanes out of a register.
+    let mut offset = [[0.0; 2]; GROUPS];
+    let mut row = OneRow::<S, B> {
+        lanes: S::splat(0.0),
+        groups: input.q.iter().zip(input.d).zip(&mut offset),
+        format: PhantomData,
+    };
+    for block in blocks {
+        block.groups::<S>(&mut row);
+    }
+    let mut lanes = row.lanes;
+    let (offset, _) = offset.as_chunks::<4>();
+    for (sums, offset) in input.sums.iter().zip(offset) {
+        lanes = subtract_offset::<S>(offset, sums, lanes);
+    }
+    sum::<S, f32>(lanes)
+}
+
+/// A row that is being multiplied.
+struct OneRow<'a, S: Simd, B> {
+    lanes: S::Lanes,
+    /// The groups that are still to come: activations, their scale, and where the weights'
+    /// offset goes.
+    groups: Zip<Zip<Iter<'a, [i8; GROUP]>, Iter<'a, f32>>, IterMut<'a, [f32; 2]>>,
+    format: PhantomData<B>,
+}
+
+impl<S: Simd, B: Quants> Groups for OneRow<'_, S, B> {
+    #[inline(always)]
+    fn push(&mut self, Group { q, scale: [low, high], offset }: Group) {
+        if let Some(((a, &d), out)) = self.groups.next() {
+            let products = S::mul(S::dot(&q, a, B::NARROW), S::splat(d));
+            self.lanes = S::fma(products, S::halves(low, high), self.lanes);
+            *out = offset;
+        }
+    }
+}
+
+/// `lanes − offset · sums` for the offsets of four groups.
+#[inline(always)]
+fn subtract_offset<S: Simd>(offset: &[[f32; 2]; 4], sums: &[f32; 8], lanes: S::Lanes) -> S::Lanes {
+    let minus_sums = S::mul(S::load(sums), S::splat(-1.0));
+    S::fma(S::load(must_cast_ref(offset)), minus_sums, lanes)
 }
 
 /// Products of a tile's rows with a stretch of one input row.
@@ -113,9 +213,8 @@ fn dot<S: Simd, const NARROW: bool>(tile: &Tile, input: Slice<'_>) -> [f32; ROWS
         }
     }
     for (sums, offset) in input.sums.iter().zip(&tile.offset) {
-        let minus_sums = S::mul(S::load(sums), S::splat(-1.0));
         for r in 0..ROWS {
-            lanes[r] = S::fma(S::load(cast_ref(&offset[r])), minus_sums, lanes[r]);
+            lanes[r] = subtract_offset::<S>(&offset[r], sums, lanes[r]);
         }
     }
     let mut sums = [0.0; ROWS];
