@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use gpu::quant::dequantize_row;
+use gpu::quant::{dequantize_row, f16};
 
 use super::super::simd::InstructionSet;
 use super::super::simd::tests::run_on;
@@ -288,6 +288,38 @@ fn what_is_not_finite_stays_so_and_stays_in_its_row() {
                             assert!(!x.is_finite(), "{what}: output {index} is {x}");
                         } else {
                             assert_eq!(x.to_bits(), clean.to_bits(), "{what}: output {index}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A NaN in a row of weights makes that row's outputs NaN, and no other's, also where the next rows take
+/// its place in a tile.
+#[test]
+fn a_nan_in_a_weight_stays_in_its_row() {
+    // The formats whose blocks begin with an f16 scale, in rows that end within a tile's chunk.
+    let formats =
+        [Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::Q8_0, Format::IQ4_NL, Format::F16];
+    for (format, columns) in formats.into_iter().flat_map(|format| [96, 160, 1056, 1088].map(|c| (format, c)))
+    {
+        let clean = Case::new(format, columns);
+        let row_bytes = format.row_bytes(columns).unwrap();
+        for block in [0, columns / format.block_elements() - 1] {
+            let mut case = Case { weights: clean.weights.clone(), inputs: clean.inputs.clone(), ..clean };
+            let at = row_bytes + block * format.block_bytes();
+            bytemuck::cast_slice_mut(&mut case.weights)[at..at + 2].copy_from_slice(&f16::NAN.to_le_bytes());
+            for exact in [true, false] {
+                for set in InstructionSet::available() {
+                    let run =
+                        |case: &Case| run_on(set, 1, || case.run(exact, &case.inputs, Case::WEIGHT_ROWS));
+                    for (index, (x, clean)) in run(&case).iter().zip(run(&clean)).enumerate() {
+                        let what = format!("{format}, {columns} columns, exact {exact}, {}", set.name());
+                        match index % Case::WEIGHT_ROWS {
+                            1 => assert!(x.is_nan(), "{what}: output {index} is {x}"),
+                            _ => assert_eq!(x.to_bits(), clean.to_bits(), "{what}: output {index}"),
                         }
                     }
                 }
