@@ -175,12 +175,15 @@ fn dot_one<S: Simd, B: Quants>(blocks: &[B], input: Slice<'_>) -> f32 {
     sum::<S, f32>(lanes)
 }
 
+/// Groups of activations and their scales.
+type Activations<'a> = Zip<Iter<'a, [i8; GROUP]>, Iter<'a, f32>>;
+
 /// A row that is being multiplied.
 struct OneRow<'a, S: Simd, B> {
     lanes: S::Lanes,
     /// The groups that are still to come: activations, their scale, and where the weights'
     /// offset goes.
-    groups: Zip<Zip<Iter<'a, [i8; GROUP]>, Iter<'a, f32>>, IterMut<'a, [f32; 2]>>,
+    groups: Zip<Activations<'a>, IterMut<'a, [f32; 2]>>,
     format: PhantomData<B>,
 }
 
