@@ -566,7 +566,7 @@ impl Backend for Failing {
     fn forward(&mut self, tokens: &[u32], start: usize, logits: bool) -> Result<&[f32], BackendError> {
         self.passes += 1;
         match self.passes {
-            3 | 5 => Err(BackendError::OutOfMemory { context: 0, needed: 0 }),
+            3 | 5 => Err(BackendError::OutOfMemory { context: 0, needed_mib: 0 }),
             _ => self.inner.forward(tokens, start, logits),
         }
     }

@@ -1,9 +1,11 @@
 //! lanemap's host side: everything that runs on the CPU.
 //!
-//! Layers, each only above the one before it: [`gguf`] (files), [`model`] (one decoder
-//! described by data), [`cpu`] (the backend), [`session`] (KV cache, prefill, decode),
-//! [`sampling`] and [`tokenizer`], [`cli`].
+//! Layers, each above those named before it: [`gguf`] (files), [`tokenizer`] and [`model`] (one
+//! decoder described by data), [`backend`] (what runs a model), [`cpu`], [`session`] (prefill and
+//! decode of one sequence), [`sampling`], [`bench`], [`cli`]. Beside them [`pull`] (the demo models)
+//! and [`quantize`] (rows of f32 into blocks, for tests and for files this project makes).
 
+pub mod backend;
 pub mod bench;
 pub mod cli;
 pub mod cpu;

@@ -111,6 +111,7 @@ impl Format {
     }
 
     /// Values in one block.
+    #[inline]
     #[must_use]
     pub const fn block_elements(self) -> usize {
         match self {
@@ -120,7 +121,15 @@ impl Format {
         }
     }
 
+    /// Bytes of so many values, which are whole blocks and fit into memory.
+    #[inline]
+    #[must_use]
+    pub const fn bytes_of(self, elements: usize) -> usize {
+        elements / self.block_elements() * self.block_bytes()
+    }
+
     /// Bytes of one block.
+    #[inline]
     #[must_use]
     pub const fn block_bytes(self) -> usize {
         match self {

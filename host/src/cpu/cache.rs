@@ -3,14 +3,13 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// Keys and values of all layers, each `kv_heads` × `context` × `head_dim`: a head's positions
-/// are contiguous.
-pub(super) struct Cache {
+/// Keys and values of all layers: layers × (keys, values) × `kv_heads` × `context` ×
+/// `head_dim`, so that a head's positions are contiguous.
+pub(super) struct KvCache {
     context: usize,
     kv_heads: usize,
     head_dim: usize,
-    keys: Vec<Vec<f16>>,
-    values: Vec<Vec<f16>>,
+    data: Vec<f16>,
 }
 
 /// One layer of the cache.
@@ -22,14 +21,15 @@ pub(super) struct LayerCache<'a> {
     stride: usize,
 }
 
-impl Cache {
-    /// A cache of `context` positions, or `None` if there is not the memory for it.
+impl KvCache {
+    /// A cache of `context` positions, or `None` if the system refuses the memory for it.
+    ///
+    /// One allocation, so that a size beyond the machine is refused at once, and zeroed by the
+    /// system: pages that no position reaches are never touched.
     pub(super) fn new(layers: usize, context: usize, kv_heads: usize, head_dim: usize) -> Option<Self> {
-        let len = context.checked_mul(kv_heads)?.checked_mul(head_dim)?;
-        // Zeroed by the system: pages that no position reaches are never touched.
-        let tensor = || bytemuck::try_zeroed_vec::<f16>(len).ok();
-        let tensors = || (0..layers).map(|_| tensor()).collect::<Option<Vec<_>>>();
-        Some(Self { context, kv_heads, head_dim, keys: tensors()?, values: tensors()? })
+        let bytes = usize::try_from(Self::byte_len(layers, context, kv_heads, head_dim)).ok()?;
+        let data = bytemuck::try_zeroed_vec(bytes / size_of::<f16>()).ok()?;
+        Some(Self { context, kv_heads, head_dim, data })
     }
 
     /// Bytes of a cache of `context` positions.
@@ -42,24 +42,27 @@ impl Cache {
         self.context
     }
 
+    /// Elements of one layer's keys, and of its values.
+    fn half_layer(&self) -> usize {
+        self.kv_heads * self.context * self.head_dim
+    }
+
     /// Stores keys and values of one position, each `kv_heads` × `head_dim`.
     pub(super) fn store(&mut self, layer: usize, position: usize, keys: &[f32], values: &[f32]) {
-        for (tensor, heads) in [(&mut self.keys[layer], keys), (&mut self.values[layer], values)] {
+        let half = self.half_layer();
+        for (half_layer, heads) in [(2 * layer, keys), (2 * layer + 1, values)] {
             for (head, values) in heads.chunks_exact(self.head_dim).enumerate() {
-                let at = (head * self.context + position) * self.head_dim;
-                tensor[at..at + self.head_dim].convert_from_f32_slice(values);
+                let at = half_layer * half + (head * self.context + position) * self.head_dim;
+                self.data[at..at + self.head_dim].convert_from_f32_slice(values);
             }
         }
     }
 
     /// One layer, to read.
     pub(super) fn layer(&self, layer: usize) -> LayerCache<'_> {
-        debug_assert_eq!(self.keys[layer].len(), self.kv_heads * self.context * self.head_dim);
-        LayerCache {
-            keys: &self.keys[layer],
-            values: &self.values[layer],
-            stride: self.context * self.head_dim,
-        }
+        let half = self.half_layer();
+        let (keys, values) = self.data[2 * layer * half..2 * (layer + 1) * half].split_at(half);
+        LayerCache { keys, values, stride: self.context * self.head_dim }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::attention::{self, Shape};
-use super::cache::Cache;
+use super::cache::KvCache;
 use super::ops;
 use super::product::{Input, Product, multiply};
 use crate::model::{Config, Layer, Matrix, Model, RopeTable};
@@ -52,10 +52,10 @@ impl Decoder {
         self.exact
     }
 
-    /// Evaluates `tokens` at positions `start..`; see [`crate::session::Backend::forward`].
+    /// Evaluates `tokens` at positions `start..`; see [`crate::backend::Backend::forward`].
     pub(super) fn forward(
         &mut self,
-        cache: &mut Cache,
+        cache: &mut KvCache,
         tokens: &[u32],
         start: usize,
         logits: bool,
@@ -69,8 +69,13 @@ impl Decoder {
         ops::each_row(&mut buffers.residual, config.width, |row, out| {
             ops::embed(embedding.0, embedding.1, tokens[row] as usize, config.embedding_scale, out);
         });
+        let positions = start..start + tokens.len();
+        let angles = rope.angles(positions.clone());
+        // Most models slide in no layer.
+        let sliding = config.sliding_window.map_or_else(Vec::new, |_| rope_sliding.angles(positions));
         for (index, layer) in model.layers().iter().enumerate() {
-            let rope = if config.is_sliding(index) { &*rope_sliding } else { &*rope };
+            let rope =
+                if config.is_sliding(index) { (&*rope_sliding, &sliding[..]) } else { (&*rope, &angles[..]) };
             pass.attention(index, layer, rope, cache, buffers);
             pass.feed_forward(layer, buffers);
         }
@@ -123,8 +128,8 @@ impl Pass<'_> {
         &self,
         index: usize,
         layer: &Layer,
-        rope: &RopeTable,
-        cache: &mut Cache,
+        (rope, angles): (&RopeTable, &[(f32, f32)]),
+        cache: &mut KvCache,
         buffers: &mut Buffers,
     ) {
         let config = self.config;
@@ -141,9 +146,8 @@ impl Pass<'_> {
             ops::each_row(heads, heads.len() / self.tokens, |token, row| {
                 bias.inspect(|bias| ops::add(row, bias));
                 norm.inspect(|norm| ops::rms_norm_heads(row, norm, config.norm_epsilon));
-                let mut turns = Vec::new();
-                rope.fill(self.start + token, &mut turns);
-                row.chunks_exact_mut(config.head_dim).for_each(|head| rope.apply(head, &turns));
+                let angles = &angles[token * rope.pairs()..(token + 1) * rope.pairs()];
+                row.chunks_exact_mut(config.head_dim).for_each(|head| rope.apply(head, angles));
             });
         };
         turn(&mut buffers.query, layer.query_bias.as_deref(), layer.query_norm.as_deref());
@@ -178,7 +182,7 @@ impl Pass<'_> {
         );
         let (up, width) = (&buffers.up, self.config.feed_forward);
         ops::each_row(&mut buffers.gate, width, |row, gate| {
-            ops::gate(self.config.activation, gate, &up[row * width..(row + 1) * width]);
+            ops::gate(self.config.activation, self.exact, gate, &up[row * width..(row + 1) * width]);
         });
         self.product(&buffers.gate, [(&layer.down, &mut buffers.output[..])]);
         self.join(layer.post_feed_forward_norm.as_deref(), buffers);

@@ -25,11 +25,12 @@ use std::sync::Arc;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
+use crate::backend::{Backend, BackendError};
 use crate::model::{Config, Model};
-use crate::session::{Backend, BackendError};
-use cache::Cache;
+
+use cache::KvCache;
 use decoder::Decoder;
-pub use simd::InstructionSet;
+use simd::InstructionSet;
 
 /// How the CPU backend runs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,15 +45,17 @@ pub struct CpuOptions {
 pub struct CpuBackend {
     decoder: Decoder,
     pool: ThreadPool,
-    cache: Option<Cache>,
+    cache: Option<KvCache>,
 }
 
 impl CpuBackend {
     /// Prepares a model: starts the threads and reserves nothing yet.
     ///
     /// # Errors
-    /// [`BackendError::Threads`] if the system refuses the threads.
+    /// [`BackendError::Threads`] if the system refuses the threads,
+    /// [`BackendError::InstructionSet`] if the environment asks for one that is not there.
     pub fn new(model: Arc<Model>, options: CpuOptions) -> Result<Self, BackendError> {
+        InstructionSet::requested()?;
         let threads = match options.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
@@ -85,9 +88,9 @@ impl Backend for CpuBackend {
     fn allocate(&mut self, context: usize) -> Result<(), BackendError> {
         let Config { layers, kv_heads, head_dim, .. } = *self.decoder.config();
         self.cache = None;
-        self.cache = Some(Cache::new(layers, context, kv_heads, head_dim).ok_or_else(|| {
-            let needed = Cache::byte_len(layers, context, kv_heads, head_dim) >> 20;
-            BackendError::OutOfMemory { context, needed }
+        self.cache = Some(KvCache::new(layers, context, kv_heads, head_dim).ok_or_else(|| {
+            let needed_mib = KvCache::byte_len(layers, context, kv_heads, head_dim) >> 20;
+            BackendError::OutOfMemory { context, needed_mib }
         })?);
         Ok(())
     }

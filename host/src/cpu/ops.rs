@@ -1,5 +1,7 @@
 //! The work between the products: norms, gates, embeddings, residual sums.
 
+use std::f64::consts::PI;
+
 use gpu::quant::{Format, dequantize_row};
 use rayon::prelude::*;
 
@@ -61,9 +63,26 @@ impl Kernel for RmsNorm<'_> {
     }
 }
 
-/// `gate = activation(gate) · up`, element by element.
-pub(super) fn gate(activation: Activation, gate: &mut [f32], up: &[f32]) {
-    dispatch(Gate { activation, gate, up });
+/// `gate = activation(gate) · up`, element by element; the activation in f64 where `exact`.
+pub(super) fn gate(activation: Activation, exact: bool, gate: &mut [f32], up: &[f32]) {
+    if exact {
+        for (gate, up) in gate.iter_mut().zip(up) {
+            let x = f64::from(*gate);
+            *gate = (x / (1.0 + (-exponent(activation, x)).exp())) as f32 * up;
+        }
+    } else {
+        dispatch(Gate { activation, gate, up });
+    }
+}
+
+/// Both activations are `x / (1 + e^-z)`: SiLU with z = x, and GELU with twice the argument of
+/// its tanh, because 0.5·(1 + tanh(y)) = 1 / (1 + e^-2y); y = sqrt(2/π)·(x + 0.044715·x³)
+/// (Hendrycks and Gimpel, 2016).
+fn exponent(activation: Activation, x: f64) -> f64 {
+    match activation {
+        Activation::Silu => x,
+        Activation::GeluTanh => 2.0 * (2.0 / PI).sqrt() * x * (1.0 + 0.044_715 * x * x),
+    }
 }
 
 struct Gate<'a> {
@@ -77,19 +96,16 @@ impl Kernel for Gate<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self) {
+        /// 2·sqrt(2/π), see [`exponent`].
+        const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
         let pairs = self.gate.iter_mut().zip(self.up);
         match self.activation {
             Activation::Silu => pairs.for_each(|(gate, up)| *gate = *gate / (1.0 + exp::<S>(-*gate)) * up),
-            Activation::GeluTanh => {
-                // 0.5·(1 + tanh(z)) = 1 / (1 + e^(-2z)), z = sqrt(2/π)·(x + 0.044715·x³)
-                // (Hendrycks and Gimpel, 2016).
-                const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
-                pairs.for_each(|(gate, up)| {
-                    let x = *gate;
-                    let z = TWICE_SQRT_2_OVER_PI * x * (1.0 + 0.044_715 * x * x);
-                    *gate = x / (1.0 + exp::<S>(-z)) * up;
-                });
-            }
+            Activation::GeluTanh => pairs.for_each(|(gate, up)| {
+                let x = *gate;
+                let z = TWICE_SQRT_2_OVER_PI * x * (1.0 + 0.044_715 * x * x);
+                *gate = x / (1.0 + exp::<S>(-z)) * up;
+            }),
         }
     }
 }
@@ -103,7 +119,7 @@ pub(super) fn add(out: &mut [f32], x: &[f32]) {
 
 /// One row of an embedding matrix, times `scale`.
 pub(super) fn embed(format: Format, rows: &[u8], token: usize, scale: f32, out: &mut [f32]) {
-    let row_bytes = out.len() / format.block_elements() * format.block_bytes();
+    let row_bytes = format.bytes_of(out.len());
     dequantize_row(format, &rows[token * row_bytes..(token + 1) * row_bytes], out)
         .expect("the model's loader checked the shape of the embeddings");
     for x in out {
@@ -176,7 +192,7 @@ mod tests {
         assert!(out.iter().all(|x| x.is_nan()));
         for activation in [Activation::Silu, Activation::GeluTanh] {
             let mut out = x.clone();
-            gate(activation, &mut out, &numbers(40, 1.0));
+            gate(activation, false, &mut out, &numbers(40, 1.0));
             assert!(out[39].is_nan() && out[..39].iter().all(|x| x.is_finite()), "{activation:?}");
         }
     }
@@ -194,7 +210,7 @@ mod tests {
             .flat_map(|set| [Activation::Silu, Activation::GeluTanh].map(|a| (set, a)))
         {
             let mut out = x.clone();
-            run_on(set, 1, || gate(activation, &mut out, &up));
+            run_on(set, 1, || gate(activation, false, &mut out, &up));
             for ((&got, &x), &up) in out.iter().zip(&x).zip(&up) {
                 let x = f64::from(x);
                 let (activated, exponent) = match activation {
@@ -213,6 +229,32 @@ mod tests {
                     expected,
                     relative * expected.abs() + 1e-14,
                 );
+            }
+        }
+    }
+
+    /// The exact gates round once to f32 and once in the product.
+    #[test]
+    fn exact_gates() {
+        let x: Vec<f32> =
+            (-4000..4000).map(|i| i as f32 / 100.0 + 0.003).chain([0.0, -200.0, 200.0]).collect();
+        let up = numbers(x.len(), 3.0);
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            let mut out = x.clone();
+            gate(activation, true, &mut out, &up);
+            for ((&got, &x), &up) in out.iter().zip(&x).zip(&up) {
+                let x = f64::from(x);
+                let activated = match activation {
+                    Activation::Silu => x / (1.0 + (-x).exp()),
+                    Activation::GeluTanh => {
+                        0.5 * x * (1.0 + ((2.0 / PI).sqrt() * (x + 0.044_715 * x * x * x)).tanh())
+                    }
+                };
+                let expected = activated * f64::from(up);
+                // 1 + tanh cancels where the gate is closed.
+                let bound =
+                    2.0_f64.powi(-23) * expected.abs() + 1e-14 * x.abs() * f64::from(up).abs() + 1e-40;
+                hold(&format!("{activation:?} of {x}"), got, expected, bound);
             }
         }
     }

@@ -11,6 +11,8 @@ use std::sync::OnceLock;
 
 use half::f16;
 
+use crate::backend::BackendError;
+
 /// The words in which the CPU kernels are written.
 pub(super) trait Simd: Copy {
     /// Eight f32.
@@ -62,9 +64,13 @@ pub(super) trait Kernel {
     fn run<S: Simd>(self) -> Self::Output;
 }
 
+/// An instruction set that this processor has: only [`InstructionSet::available`] makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InstructionSet(Set);
+
 /// The instruction sets there is a version for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InstructionSet {
+enum Set {
     /// The architecture's baseline: SSE2 on x86-64, NEON on aarch64.
     Baseline,
     /// AVX2 with FMA and F16C.
@@ -77,17 +83,16 @@ pub enum InstructionSet {
 
 impl InstructionSet {
     /// Every set that this processor has, worst first.
-    #[must_use]
-    pub fn available() -> Vec<Self> {
+    pub(super) fn available() -> Vec<Self> {
         #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut))]
-        let mut sets = vec![Self::Baseline];
+        let mut sets = vec![Self(Set::Baseline)];
         #[cfg(target_arch = "x86_64")]
         {
             let avx2 = is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("fma")
                 && is_x86_feature_detected!("f16c");
             if avx2 {
-                sets.push(Self::Avx2);
+                sets.push(Self(Set::Avx2));
             }
             if avx2
                 && is_x86_feature_detected!("avx512f")
@@ -95,46 +100,44 @@ impl InstructionSet {
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512vnni")
             {
-                sets.push(Self::Avx512);
+                sets.push(Self(Set::Avx512));
             }
         }
         sets
     }
 
-    /// The set that the CPU backend uses: the best available one, or the one that the
-    /// environment variable `LANEMAP_CPU` names (`baseline`, `avx2`, `avx512`).
-    #[must_use]
-    pub fn selected() -> Self {
+    /// The best available set, or the one that the environment variable `LANEMAP_CPU` names
+    /// (`baseline`, `avx2`, `avx512`).
+    ///
+    /// # Errors
+    /// [`BackendError::InstructionSet`] if it names one that this processor does not have.
+    pub(super) fn requested() -> Result<Self, BackendError> {
+        let sets = Self::available();
+        let Ok(name) = std::env::var("LANEMAP_CPU") else { return Ok(sets[sets.len() - 1]) };
+        let found = sets.iter().find(|set| set.name() == name).copied();
+        let available = || sets.iter().map(|set| set.name()).collect();
+        found.ok_or_else(|| BackendError::InstructionSet { name, available: available() })
+    }
+
+    /// The set that [`dispatch`] uses, [`requested`](Self::requested) once. (A request that
+    /// cannot be met is refused where a backend is made; here it means the baseline.)
+    pub(super) fn selected() -> Self {
         #[cfg(test)]
         if let Some(set) = tests::FORCED.get() {
             return set;
         }
         static SELECTED: OnceLock<InstructionSet> = OnceLock::new();
-        *SELECTED.get_or_init(|| {
-            let sets = Self::available();
-            let best = sets[sets.len() - 1];
-            match std::env::var("LANEMAP_CPU") {
-                Err(_) => best,
-                Ok(name) => sets.into_iter().find(|set| set.name() == name).unwrap_or_else(|| {
-                    tracing::warn!(
-                        "LANEMAP_CPU={name}: this processor has no such set; using {}",
-                        best.name()
-                    );
-                    best
-                }),
-            }
-        })
+        *SELECTED.get_or_init(|| Self::requested().unwrap_or(Self(Set::Baseline)))
     }
 
     /// The name that `LANEMAP_CPU` and the reports use.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Baseline => "baseline",
+    pub(super) const fn name(self) -> &'static str {
+        match self.0 {
+            Set::Baseline => "baseline",
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => "avx2",
+            Set::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => "avx512",
+            Set::Avx512 => "avx512",
         }
     }
 }
@@ -145,21 +148,18 @@ pub(super) fn dispatch<K: Kernel>(kernel: K) -> K::Output {
     dispatch_on(InstructionSet::selected(), kernel)
 }
 
-/// Runs `kernel` compiled for `set`, which must be one of [`InstructionSet::available`].
-///
-/// # Panics
-/// In a debug build, if the processor does not have `set`.
+/// Runs `kernel` compiled for `set`.
 #[inline]
 fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Output {
-    match set {
-        InstructionSet::Baseline => kernel.run::<Portable>(),
-        // SAFETY: `set` comes from `InstructionSet::available`, which lists a set only after
-        // the processor reported every feature that the function enables.
+    match set.0 {
+        Set::Baseline => kernel.run::<Portable>(),
+        // SAFETY: `InstructionSet::available` is the only maker of an `InstructionSet`, and makes
+        // this one only after the processor reported every feature that the function enables.
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx2 => unsafe { x86::run_avx2(kernel) },
+        Set::Avx2 => unsafe { x86::run_avx2(kernel) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx512 => unsafe { x86::run_avx512(kernel) },
+        Set::Avx512 => unsafe { x86::run_avx512(kernel) },
     }
 }
 

@@ -49,7 +49,7 @@ impl TensorInfo {
     /// Bytes of one row.
     #[must_use]
     pub fn row_bytes(&self) -> usize {
-        self.row_len() / self.format.block_elements() * self.format.block_bytes()
+        self.format.bytes_of(self.row_len())
     }
 
     /// Bytes of the whole tensor.

@@ -7,6 +7,7 @@
 //! parameters that GGUF files carry.
 
 use std::f64::consts::PI;
+use std::ops::Range;
 
 /// Which elements of a head form pair `i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,34 +116,43 @@ impl Rope {
 }
 
 impl RopeTable {
-    /// Cosine and sine of every pair at `position`, times the magnitude; `turns` is refilled.
-    pub fn fill(&self, position: usize, turns: &mut Vec<(f32, f32)>) {
-        turns.clear();
-        turns.extend(self.frequencies.iter().map(|frequency| {
+    /// Cosine and sine, times the magnitude: positions × pairs.
+    #[must_use]
+    pub fn angles(&self, positions: Range<usize>) -> Vec<(f32, f32)> {
+        let angle = |position: usize, frequency: f64| {
             let (sin, cos) = (position as f64 * frequency).sin_cos();
             ((cos * self.magnitude) as f32, (sin * self.magnitude) as f32)
-        }));
+        };
+        positions
+            .flat_map(|position| self.frequencies.iter().map(move |&frequency| angle(position, frequency)))
+            .collect()
     }
 
-    /// Turns one head by the `turns` of its position.
+    /// Pairs that turn: angles of one position.
+    #[must_use]
+    pub fn pairs(&self) -> usize {
+        self.frequencies.len()
+    }
+
+    /// Turns one head by the angles of its position.
     ///
     /// # Panics
     /// If `head` is shorter than the embedding's dimensions.
-    pub fn apply(&self, head: &mut [f32], turns: &[(f32, f32)]) {
+    pub fn apply(&self, head: &mut [f32], angles: &[(f32, f32)]) {
         let turn = |a: &mut f32, b: &mut f32, (cos, sin): (f32, f32)| {
             (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
         };
         match self.order {
             RopeOrder::Interleaved => {
-                for (pair, &angle) in head.chunks_exact_mut(2).zip(turns) {
+                for (pair, &angle) in head.chunks_exact_mut(2).zip(angles) {
                     if let [a, b] = pair {
                         turn(a, b, angle);
                     }
                 }
             }
             RopeOrder::Halves => {
-                let (low, high) = head[..2 * turns.len()].split_at_mut(turns.len());
-                for ((a, b), &angle) in low.iter_mut().zip(high).zip(turns) {
+                let (low, high) = head[..2 * angles.len()].split_at_mut(angles.len());
+                for ((a, b), &angle) in low.iter_mut().zip(high).zip(angles) {
                     turn(a, b, angle);
                 }
             }
@@ -164,17 +174,15 @@ mod tests {
 
     fn turned(rope: Rope, position: usize, head: &[f32]) -> Vec<f32> {
         let table = rope.table(None);
-        let (mut head, mut turns) = (head.to_vec(), vec![(f32::NAN, f32::NAN); 99]);
-        table.fill(position, &mut turns);
-        table.apply(&mut head, &turns);
+        let mut head = head.to_vec();
+        table.apply(&mut head, &table.angles(position..position + 1));
         head
     }
 
     /// The frequencies and the magnitude, read from the angles of position 1.
     fn frequencies(table: &RopeTable) -> Vec<(f64, f64)> {
-        let mut turns = Vec::new();
-        table.fill(1, &mut turns);
-        turns
+        table
+            .angles(1..2)
             .iter()
             .map(|&(cos, sin)| (f64::from(sin).atan2(f64::from(cos)), f64::from(sin).hypot(cos.into())))
             .collect()
@@ -278,6 +286,6 @@ mod tests {
                 }
             }
         }
-        PLAIN.table(Some(&[0.0; 32])).fill(3, &mut Vec::new());
+        let _ = PLAIN.table(Some(&[0.0; 32])).angles(3..4);
     }
 }

@@ -2,57 +2,8 @@
 
 use std::ops::ControlFlow;
 
+pub use crate::backend::{Backend, BackendError};
 use crate::model::Config;
-
-/// What runs the decoder for one sequence.
-pub trait Backend: Send {
-    /// The model's description.
-    fn config(&self) -> &Config;
-
-    /// A short description for people: device, instruction set, threads, mode.
-    fn description(&self) -> String;
-
-    /// Allocates the KV cache of `context` positions, in place of an earlier one.
-    ///
-    /// # Errors
-    /// [`BackendError`] if there is not the memory for it.
-    fn allocate(&mut self, context: usize) -> Result<(), BackendError>;
-
-    /// Evaluates `tokens` at the positions `start..`, which have all positions before them in
-    /// the cache. With `logits` it returns those after the last token, `vocab_size` long;
-    /// without, the last layer's rest is spared and the slice is empty.
-    ///
-    /// The caller guarantees that the ids are below `vocab_size` and the positions within the
-    /// allocated context.
-    ///
-    /// # Errors
-    /// [`BackendError`] if the device fails.
-    fn forward(&mut self, tokens: &[u32], start: usize, logits: bool) -> Result<&[f32], BackendError>;
-}
-
-/// A backend's failure.
-#[derive(Debug, thiserror::Error)]
-pub enum BackendError {
-    /// The KV cache does not fit.
-    #[error(
-        "a context of {context} positions needs {needed} MiB for its KV cache, and the allocation failed; \
-         ask for a smaller one with --ctx"
-    )]
-    OutOfMemory {
-        /// Positions asked for.
-        context: usize,
-        /// MiB that they need.
-        needed: u128,
-    },
-    /// Threads could not be started.
-    #[error("{threads} threads could not be started: {reason}; ask for fewer with --threads")]
-    Threads {
-        /// Threads asked for.
-        threads: usize,
-        /// What the system said.
-        reason: String,
-    },
-}
 
 /// Why a session did not evaluate its tokens.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +15,7 @@ pub enum SessionError {
     #[error("there are no tokens to evaluate")]
     Empty,
     /// The context is too short for the tokens.
-    #[error("{needed} tokens do not fit into the context of {context}; ask for a larger one with --ctx")]
+    #[error("{needed} tokens do not fit into the context of {context}; ask for a larger one (--ctx)")]
     ContextFull {
         /// Positions needed.
         needed: usize,

@@ -4,7 +4,7 @@
 
 use half::f16;
 
-use super::super::cache::Cache;
+use super::super::cache::KvCache;
 use super::super::simd::InstructionSet;
 use super::super::simd::tests::run_on;
 use super::*;
@@ -35,7 +35,7 @@ impl Case {
     /// The attention of the positions `start..end`; what the cache holds behind them is NaN.
     fn run(&self, start: usize, end: usize) -> Vec<f32> {
         let Shape { heads, kv_heads, head_dim, .. } = self.shape;
-        let mut cache = Cache::new(2, CONTEXT, kv_heads, head_dim).unwrap();
+        let mut cache = KvCache::new(2, CONTEXT, kv_heads, head_dim).unwrap();
         let width = kv_heads * head_dim;
         let nan = vec![f32::NAN; width];
         for position in 0..CONTEXT {

@@ -102,7 +102,7 @@ impl Rows<'_> {
     /// Bytes of so many columns.
     #[inline(always)]
     fn bytes(&self, columns: usize) -> usize {
-        columns / self.format.block_elements() * self.format.block_bytes()
+        self.format.bytes_of(columns)
     }
 
     /// First column and length of each segment.
@@ -128,8 +128,8 @@ fn multiply_many<S: Simd, const NARROW: bool>(rows: &Rows<'_>, input: &Quantized
             }, else unreachable!("a float format"));
             for (row, out) in out.iter_mut().enumerate() {
                 let sums = dot::<S, NARROW>(&tile, input.slice(row, start, len));
-                let out = out.chunks_mut(ROWS).nth(index).unwrap_or_default();
-                for (out, sum) in out.iter_mut().zip(sums) {
+                let out = out[index * ROWS..].iter_mut().take(ROWS);
+                for (out, sum) in out.zip(sums) {
                     // The first segment overwrites whatever was there.
                     *out = if start == 0 { sum } else { *out + sum };
                 }

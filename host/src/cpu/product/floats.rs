@@ -16,7 +16,7 @@ pub(super) fn multiply<S: Simd, R: Real>(
     out: &mut [&mut [f32]],
 ) {
     let columns = input.columns;
-    let bytes = |columns: usize| columns / format.block_elements() * format.block_bytes();
+    let bytes = |columns: usize| format.bytes_of(columns);
     let mut tile = [[0.0f32; SEGMENT]; ROWS];
     let mut sums = vec![[R::ZERO; ROWS]; input.rows()];
     for (index, rows) in weights.chunks(ROWS * bytes(columns)).enumerate() {
@@ -31,8 +31,8 @@ pub(super) fn multiply<S: Simd, R: Real>(
             }
         }
         for (out, sums) in out.iter_mut().zip(&sums) {
-            let out = out.chunks_mut(ROWS).nth(index).unwrap_or_default();
-            for (out, sum) in out.iter_mut().zip(sums) {
+            let out = out[index * ROWS..].iter_mut().take(ROWS);
+            for (out, sum) in out.zip(sums) {
                 *out = sum.to_f32();
             }
         }
