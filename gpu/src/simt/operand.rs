@@ -1,0 +1,92 @@
+//! What the matrix words take and give: fragments as the registers of one lane.
+//!
+//! Which element a register holds is written once, in `gpu::fragment`. Here stands only what
+//! keeps operands apart: an A is no B, and a fragment that was loaded from a row-major tile is
+//! not one of a column-major tile, so a product states both of its layouts and a wrong pair of
+//! load and product does not compile.
+
+use core::fmt::Debug;
+use core::marker::PhantomData;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// Which index of a matrix runs along memory.
+pub trait Major: sealed::Sealed + Copy + Debug + Default + 'static {
+    /// The qualifier in PTX: `row` or `col`.
+    const PTX: &'static str;
+    /// Whether this is [`RowMajor`].
+    const IS_ROW: bool;
+}
+
+/// Rows are contiguous: element (r, c) stands at `r * stride + c`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowMajor;
+
+/// Columns are contiguous: element (r, c) stands at `c * stride + r`.
+///
+/// A row-major `[n][k]` array, such as K in `Q Kᵀ`, is a column-major B of k × n.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ColMajor;
+
+impl sealed::Sealed for RowMajor {}
+impl sealed::Sealed for ColMajor {}
+
+impl Major for RowMajor {
+    const PTX: &'static str = "row";
+    const IS_ROW: bool = true;
+}
+
+impl Major for ColMajor {
+    const PTX: &'static str = "col";
+    const IS_ROW: bool = false;
+}
+
+macro_rules! operand {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(transparent)]
+        pub struct $name<L: Major> {
+            registers: [u32; 4],
+            layout: PhantomData<L>,
+        }
+
+        impl<L: Major> $name<L> {
+            /// The fragment in these registers, which hold two f16 each, the lower index in
+            /// the lower half.
+            #[inline(always)]
+            #[must_use]
+            pub const fn from_registers(registers: [u32; 4]) -> Self {
+                Self { registers, layout: PhantomData }
+            }
+
+            /// The registers.
+            #[inline(always)]
+            #[must_use]
+            pub const fn registers(self) -> [u32; 4] {
+                self.registers
+            }
+        }
+    };
+}
+
+operand! {
+    /// One lane's part of a 16 × 16 f16 left operand (row, k) of `wmma.mma` m16n16k16: the
+    /// eight elements `x[0..8]` in four registers.
+    ///
+    /// PTX gives this operand eight registers; the upper four are a second copy of the lower
+    /// four, and the product does not read them. Fragments are loaded, stored and built in
+    /// place with four.
+    MatrixA
+}
+
+operand! {
+    /// One lane's part of a 16 × 16 f16 right operand (k, column) of `wmma.mma` m16n16k16, in
+    /// four registers as [`MatrixA`].
+    MatrixB
+}
+
+/// One lane's part of a 16 × 16 f32 accumulator of `wmma.mma` m16n16k16: `x[0..8]`.
+pub type Accumulator = [f32; 8];
