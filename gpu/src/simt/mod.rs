@@ -37,11 +37,15 @@
 mod address;
 mod hopper;
 mod kernel;
+#[cfg(target_arch = "nvptx64")]
+mod nvptx;
 mod operand;
 
 pub use address::{Global, Shared, Word, Word32};
 pub use hopper::{Hopper, MatrixDescriptor, Swizzle};
 pub use kernel::{Contract, Count, Dim3, Expectations, Kernel, Launch, Occurrence};
+#[cfg(target_arch = "nvptx64")]
+pub use nvptx::Ptx;
 pub use operand::{Accumulator, ColMajor, Major, MatrixA, MatrixB, RowMajor};
 
 use half::f16;
