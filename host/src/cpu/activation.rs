@@ -8,6 +8,9 @@ pub(super) const GROUP: usize = 32;
 /// Groups with no larger value are taken as zero: below, `127 / max` overflows.
 const SMALLEST: f32 = 1e-36;
 
+/// 1.5 · 2^23: a number of magnitude up to 2^22 that is added to it has no fraction left.
+const ROUND: f32 = 12_582_912.0;
+
 /// Rows of activations, each in groups of 32 signed bytes with one scale: `x ≈ d · q`,
 /// `d = max |x| / 127`, `q` rounded to nearest.
 pub(super) struct Quantized {
@@ -47,11 +50,6 @@ impl Quantized {
     #[inline(always)]
     pub(super) fn columns(&self) -> usize {
         self.columns
-    }
-
-    #[inline(always)]
-    pub(super) fn rows(&self) -> usize {
-        self.d.len() * GROUP / self.columns
     }
 
     const fn sum_chunks(columns: usize) -> usize {
@@ -98,7 +96,8 @@ impl Kernel for Quantize<'_> {
                 *d = max / 127.0;
                 let inverse = if max > SMALLEST { 127.0 / max } else { 0.0 };
                 for (q, x) in q.iter_mut().zip(values) {
-                    *q = (x * inverse).round_ties_even() as i8;
+                    // Rounds to nearest, and leaves the integer in the low bits.
+                    *q = (x * inverse + ROUND).to_bits() as i8;
                 }
                 let (halves, _) = q.as_chunks::<16>();
                 for (sum, half) in sums.iter_mut().zip(halves) {

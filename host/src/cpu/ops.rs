@@ -48,13 +48,11 @@ impl Kernel for RmsNorm<'_> {
     #[inline(always)]
     fn run<S: Simd>(self) {
         let (chunks, rest) = self.x.as_chunks::<8>();
-        let mut lanes = [0.0f64; 8];
+        let mut lanes = [0.0; 8];
         for chunk in chunks {
-            for l in 0..8 {
-                lanes[l] = f64::fma::<S>(chunk[l], chunk[l], lanes[l]);
-            }
+            lanes = f64::fma_lanes::<S>(chunk, chunk, lanes);
         }
-        let squares = rest.iter().fold(sum(lanes), |sum, &x| f64::fma::<S>(x, x, sum));
+        let squares = rest.iter().fold(sum::<S, f64>(lanes), |sum, &x| f64::fma::<S>(x, x, sum));
         let mean = squares / self.x.len() as f64;
         let scale = (1.0 / (mean + f64::from(self.epsilon)).sqrt()) as f32;
         for ((out, x), weight) in self.out.iter_mut().zip(self.x).zip(self.weight) {
@@ -85,7 +83,7 @@ impl Kernel for Gate<'_> {
             Activation::GeluTanh => {
                 // 0.5·(1 + tanh(z)) = 1 / (1 + e^(-2z)), z = sqrt(2/π)·(x + 0.044715·x³)
                 // (Hendrycks and Gimpel, 2016).
-                const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769_1;
+                const TWICE_SQRT_2_OVER_PI: f32 = 1.595_769;
                 pairs.for_each(|(gate, up)| {
                     let x = *gate;
                     let z = TWICE_SQRT_2_OVER_PI * x * (1.0 + 0.044_715 * x * x);
