@@ -8,6 +8,9 @@
     allow(internal_features, reason = "the kernel build's compiler is one that has them")
 )]
 
+#[cfg(not(target_arch = "nvptx64"))]
+extern crate std;
+
 pub mod basics;
 pub mod fragment;
 pub mod kernels;

@@ -35,6 +35,8 @@
 #![allow(unsafe_code, reason = "every word that takes an address is an unsafe fn")]
 
 mod address;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod emulator;
 mod hopper;
 mod kernel;
 #[cfg(target_arch = "nvptx64")]
