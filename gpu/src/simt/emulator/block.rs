@@ -52,6 +52,8 @@ struct State {
     counters: Counters,
     sites: SiteCache,
     random: schedule::Random,
+    /// A read of what nobody has written yet. It may be a race: then the write is still to come.
+    doubt: Option<EmulatorError>,
     failure: Option<EmulatorError>,
 }
 
@@ -61,6 +63,8 @@ enum Status {
     Ready,
     Waiting(WarpWord, &'static Location<'static>),
     Done,
+    /// It will not run again, and the others may.
+    Stopped,
 }
 
 /// What a warp's lanes bring to the word at which they meet, and take from it.
@@ -103,6 +107,7 @@ impl<'l> Block<'l> {
             counters: Counters::default(),
             sites: SiteCache::new(),
             random: schedule::Random::new(context.seed, index),
+            doubt: None,
             failure: None,
         };
         let position = Dim3 { x: index % grid.x, y: index / grid.x % grid.y, z: index / grid.x / grid.y };

@@ -230,12 +230,16 @@ impl Memory {
                 let (mut page, start) = (lock(&pages[offset / PAGE_BYTES]), offset % PAGE_BYTES);
                 let page = page.touched();
                 into.copy_from_slice(&page.data[start..start + into.len()]);
+                let mut unwritten = None;
                 for i in 0..into.len() {
-                    let place = || buffer.place((offset + i) as u64);
                     if !initialized && page.writes[start + i] == 0 {
-                        return Err(Fault::Uninitialized { place: place() }.into());
+                        unwritten = unwritten.or(Some(i));
                     }
+                    let place = || buffer.place((offset + i) as u64);
                     page.cells[start + i].read(constant, by, &mut page.wide, place)?;
+                }
+                if let Some(i) = unwritten {
+                    return Err(Fault::Uninitialized { place: buffer.place((offset + i) as u64) }.into());
                 }
             }
         }

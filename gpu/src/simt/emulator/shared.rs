@@ -72,15 +72,19 @@ impl SharedMemory {
     ) -> Result<(), Problem> {
         let offset = self.find(address, into.len(), align)?;
         into.copy_from_slice(&self.data[offset..offset + into.len()]);
+        let mut unwritten = None;
         for i in 0..into.len() {
             let cell = &mut self.cells[offset + i];
             if cell.write == Stamp::NEVER {
-                return Err(Fault::Uninitialized { place: self.place(address, i) }.into());
+                unwritten = unwritten.or(Some(i));
             }
             cell.read(now, site, &mut self.wide)
                 .map_err(|conflict| Problem::Conflict(self.place(address, i), conflict, false))?;
         }
-        Ok(())
+        match unwritten {
+            Some(i) => Err(Fault::Uninitialized { place: self.place(address, i) }.into()),
+            None => Ok(()),
+        }
     }
 
     /// Writes `from.len()` bytes at a multiple of `align`.

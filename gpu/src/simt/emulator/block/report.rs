@@ -48,6 +48,17 @@ impl Block<'_> {
 }
 
 impl State {
+    /// What went wrong, if anything did. Lanes that read what nobody has written have stopped; if
+    /// the others then ran into a race, that is why nothing was there yet. Else nobody writes it,
+    /// and that all the others wait for the stopped lanes is no news.
+    pub(super) fn verdict(&mut self) -> Option<EmulatorError> {
+        let (doubt, failure) = (self.doubt.take(), self.failure.take());
+        let race = failure.as_ref().is_some_and(|failure| {
+            matches!(failure.fault, Fault::Race { .. } | Fault::CopyNotWaitedFor { .. })
+        });
+        if race { failure } else { doubt.or(failure) }
+    }
+
     /// Why nobody can go on: a word inside a warp that not all lanes reach, or else barriers.
     pub(super) fn stuck(&self) -> Fault {
         let mut lanes: Vec<Gathering> = Vec::new();
@@ -59,7 +70,7 @@ impl State {
                     within_warp |= !word.is_barrier();
                     Some((word.name(), location))
                 }
-                Status::Ready | Status::Done => None,
+                Status::Ready | Status::Done | Status::Stopped => None,
             };
             match lanes.iter_mut().rev().find(|gathering| gathering.warp == warp && gathering.at == at) {
                 Some(gathering) => gathering.lanes |= 1 << lane,

@@ -90,11 +90,17 @@ impl Lane<'_> {
         state.warps[(self.thread / WARP_LANES) as usize].outputs[(self.thread % WARP_LANES) as usize]
     }
 
-    /// Stops the block. Nobody runs again, this lane included.
+    /// Stops the block: nobody runs again. Where only something unwritten was read, the others
+    /// run on, to see whether it is written after all.
     pub(super) fn fail(self, thread: u32, location: &'static Location<'static>, problem: Problem) -> ! {
         let fault = self.block.fault(problem, location);
+        let doubtful = matches!(fault, Fault::Uninitialized { .. });
         let error = self.block.error(Some(thread), Some(location), fault);
-        self.block.state.borrow_mut().failure.get_or_insert(error);
+        {
+            let state = &mut *self.block.state.borrow_mut();
+            state.statuses[thread as usize] = Status::Stopped;
+            if doubtful { &mut state.doubt } else { &mut state.failure }.get_or_insert(error);
+        }
         loop {
             self.yielder.suspend(());
         }
@@ -133,7 +139,7 @@ impl<'l> Block<'l> {
             lanes.push(unsafe { Coroutine::with_stack_unchecked(stack, body) });
         }
 
-        let stuck = self.schedule(&mut lanes);
+        self.schedule(&mut lanes);
         // On an error lanes stand in the middle of the kernel. They are unwound to get their
         // stacks back.
         stacks.0.extend(lanes.into_iter().map(|mut lane| {
@@ -141,7 +147,7 @@ impl<'l> Block<'l> {
             lane.into_stack()
         }));
         let mut state = self.state.borrow_mut();
-        if let Some(error) = state.failure.take().or(stuck) {
+        if let Some(error) = state.verdict() {
             return Err(error);
         }
         let State { warps, counters, .. } = &mut *state;
@@ -149,9 +155,9 @@ impl<'l> Block<'l> {
         Ok(*counters)
     }
 
-    /// Gives lanes their turns until none is left that could take one; an error if they do not
-    /// all come to their end.
-    fn schedule(&self, lanes: &mut [Coroutine<(), (), (), DefaultStack>]) -> Option<EmulatorError> {
+    /// Gives lanes their turns until none is left that could take one. It is a failure if they do
+    /// not all come to their end.
+    fn schedule(&self, lanes: &mut [Coroutine<(), (), (), DefaultStack>]) {
         let in_order = self.context.seed == 0;
         let mut order: Vec<u32> = (0..lanes.len() as u32).collect();
         let together = if in_order { WARP_LANES as usize } else { lanes.len() };
@@ -170,24 +176,29 @@ impl<'l> Block<'l> {
                             continue;
                         }
                         progress = true;
-                        match resume(&mut lanes[thread as usize]) {
+                        let result = resume(&mut lanes[thread as usize]);
+                        let state = &mut *self.state.borrow_mut();
+                        match result {
                             Ok(false) => {}
-                            Ok(true) => self.state.borrow_mut().statuses[thread as usize] = Status::Done,
+                            Ok(true) => state.statuses[thread as usize] = Status::Done,
                             Err(message) => {
-                                return Some(self.error(Some(thread), None, Fault::Panic { message }));
+                                let error = self.error(Some(thread), None, Fault::Panic { message });
+                                state.failure.get_or_insert(error);
                             }
                         }
-                        if self.state.borrow().failure.is_some() {
-                            return None;
+                        if state.failure.is_some() {
+                            return;
                         }
                     }
                     any |= progress;
                 }
             }
         }
-        let state = self.state.borrow();
-        let done = state.statuses.iter().all(|&status| status == Status::Done);
-        (!done).then(|| self.error(None, None, state.stuck()))
+        let mut state = self.state.borrow_mut();
+        if state.statuses.iter().any(|&status| status != Status::Done) {
+            let error = self.error(None, None, state.stuck());
+            state.failure.get_or_insert(error);
+        }
     }
 }
 
