@@ -128,14 +128,14 @@ impl<'l> Block<'l> {
                 let problem = std::format!("no memory for the stacks of {threads} lanes: {error}");
                 self.error(None, None, Fault::Launch { problem })
             })?;
-            let block = &self;
+            let (block, kernel) = (&self, &kernel);
             let body = move |yielder: &Yielder<(), ()>, ()| {
                 // SAFETY: every thread of the launch runs it; what the kernel's contract asks for
                 // is checked word by word, and a word that fails does not return.
                 unsafe { kernel.run(Lane { block, yielder, thread }) }
             };
-            // SAFETY: `body` borrows `self`, which outlives `lanes`: both are dropped in this
-            // function, and `lanes`, declared later, first.
+            // SAFETY: `body` borrows `self` and `kernel`, which outlive `lanes`: all are dropped in
+            // this function, and `lanes`, declared last, first.
             lanes.push(unsafe { Coroutine::with_stack_unchecked(stack, body) });
         }
 
