@@ -36,6 +36,8 @@
 
 mod address;
 mod hopper;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod inspect;
 mod kernel;
 #[cfg(target_arch = "nvptx64")]
 mod nvptx;
