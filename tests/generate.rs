@@ -429,3 +429,20 @@ fn the_second_interrupt_quits() {
     }
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
+
+#[test]
+fn tokenize_prints_what_the_model_sees() {
+    let Some(model) = support::models::real_model(GEMMA3) else { return };
+    let tokenize = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lanemap"));
+        command.args(["tokenize", "-m", model.to_str().unwrap()]).args(args).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert_eq!(tokenize(&["The capital", "--ids"]), "[2,818,5279]\n");
+    assert_eq!(tokenize(&["The capital", "--ids", "--no-bos"]), "[818,5279]\n");
+    assert_eq!(tokenize(&["The capital"]), "      2 \"<bos>\"\n    818 \"The\"\n   5279 \" capital\"\n");
+    assert_eq!(tokenize(&["<bos>", "--special", "--no-bos", "--ids"]), "[2]\n");
+    assert_ne!(tokenize(&["<bos>", "--no-bos", "--ids"]), "[2]\n");
+}

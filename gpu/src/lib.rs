@@ -9,6 +9,7 @@
 )]
 
 pub mod basics;
+pub mod fragment;
 pub mod kernels;
 pub mod norm;
 pub mod product;

@@ -14,7 +14,9 @@
 ///
 /// `BITS` is 1, 2 or 4, `BYTES` a multiple of `RUN`, and `VALUES` = `BYTES` * 8 / `BITS`; anything
 /// else does not compile.
-#[inline]
+///
+/// Always inlined, so that it is compiled for the caller's instruction set.
+#[inline(always)]
 #[must_use]
 pub fn unpack<const BITS: usize, const RUN: usize, const BYTES: usize, const VALUES: usize>(
     bytes: &[u8; BYTES],

@@ -94,9 +94,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let report = Report::new(&model, &file, &session.description(), threads, args.batch.get());
 
     let rounds = args.repetitions.get() + usize::from(!args.no_warmup);
-    let bar = ProgressBar::new((rounds * tests.len()) as u64).with_style(
-        ProgressStyle::with_template("{msg:8} {wide_bar} {pos}/{len}").expect("a valid template"),
-    );
+    let style = ProgressStyle::with_template("{msg:8} {wide_bar} {pos}/{len}")?;
+    let bar = ProgressBar::new((rounds * tests.len()) as u64).with_style(style);
     let mut samples = Vec::new();
     for (index, test) in tests.into_iter().enumerate() {
         bar.set_message(test.name());

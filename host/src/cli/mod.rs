@@ -8,7 +8,10 @@ pub mod generate;
 pub mod inspect;
 mod logging;
 pub mod output;
+mod prompt;
 pub mod pull;
+pub mod show;
+pub mod tokenize;
 mod usage;
 
 use std::process::ExitCode;
@@ -32,9 +35,11 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Generate(Box<generate::Args>),
+    Tokenize(tokenize::Args),
     Bench(bench::Args),
     Pull(pull::Args),
     Inspect(inspect::Args),
+    Show(show::Args),
 }
 
 /// An error that is the caller's to mend: a wrong flag, value or input. Ends with exit code 2.
@@ -54,9 +59,11 @@ pub fn main() -> ExitCode {
     logging::start(cli.verbose);
     let result = match &cli.command {
         Command::Generate(args) => generate::run(args),
+        Command::Tokenize(args) => tokenize::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Inspect(args) => inspect::run(args),
+        Command::Show(args) => show::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,6 +5,9 @@
 //! positions that are anchored at position 0: a token meets the same tiles in the same order
 //! however the prompt was cut, so its result has the same bits.
 
+#[cfg(test)]
+mod tests;
+
 use rayon::prelude::*;
 
 use super::cache::LayerCache;
@@ -137,13 +140,11 @@ impl Shape {
         let mut max = row.max;
         let mut count = 0;
         for (score, key) in scores.iter_mut().zip(keys.chunks_exact(self.head_dim)) {
-            let mut lanes = [R::ZERO; 8];
+            let mut lanes = R::load::<S>(&[R::ZERO; 8]);
             for (q, k) in query.as_chunks::<8>().0.iter().zip(key.as_chunks::<8>().0) {
-                for l in 0..8 {
-                    lanes[l] = R::fma::<S>(q[l], k[l], lanes[l]);
-                }
+                lanes = R::fma_lanes::<S>(q, k, lanes);
             }
-            *score = sum(lanes) * R::from_f32(self.scale);
+            *score = sum::<S, R>(lanes) * R::from_f32(self.scale);
             if let Some(cap) = self.softcap {
                 *score = R::from_f32(cap) * (*score * R::from_f32(1.0 / cap)).tanh();
             }
@@ -159,20 +160,50 @@ impl Shape {
         }
         row.max = max;
         row.sum = scores[..count].iter().fold(row.sum * correction, |sum, &p| sum + p);
-        let weights = scores.map(R::to_f32);
+        let mut weights = [[0.0; 8]; TILE];
+        for (weight, score) in weights.iter_mut().zip(scores) {
+            *weight = [score.to_f32(); 8];
+        }
         for out in row.out.iter_mut() {
             *out = *out * correction;
         }
+        // A head is at least one chunk of eight, mostly several of four: independent sums
+        // keep the units busy.
         let (out, _) = row.out.as_chunks_mut::<8>();
-        for (chunk, out) in out.iter_mut().enumerate() {
-            let mut lanes = *out;
-            for (&weight, value) in weights.iter().zip(values.chunks_exact(self.head_dim)) {
-                let value = &value.as_chunks::<8>().0[chunk];
-                for l in 0..8 {
-                    lanes[l] = R::fma::<S>(weight, value[l], lanes[l]);
-                }
-            }
-            *out = lanes;
+        let (fours, rest) = out.as_chunks_mut::<4>();
+        let values = values.as_chunks::<8>().0;
+        let stride = self.head_dim / 8;
+        for (index, out) in fours.iter_mut().enumerate() {
+            add_weighted::<S, R, 4>(out, &weights, values, stride, 4 * index);
         }
+        let first = 4 * fours.len();
+        for (index, out) in rest.iter_mut().enumerate() {
+            add_weighted::<S, R, 1>(core::array::from_mut(out), &weights, values, stride, first + index);
+        }
+    }
+}
+
+/// Adds `Σ weight · value` to `N` neighbouring chunks of an output row; `values` are positions
+/// × `stride` chunks, of which the sum takes those from `first` on.
+#[inline(always)]
+fn add_weighted<S: Simd, R: Real, const N: usize>(
+    out: &mut [[R; 8]; N],
+    weights: &[[f32; 8]; TILE],
+    values: &[[f32; 8]],
+    stride: usize,
+    first: usize,
+) {
+    let mut lanes = [R::load::<S>(&[R::ZERO; 8]); N];
+    for n in 0..N {
+        lanes[n] = R::load::<S>(&out[n]);
+    }
+    for (weight, value) in weights.iter().zip(values.chunks_exact(stride)) {
+        let value = &value[first..first + N];
+        for n in 0..N {
+            lanes[n] = R::fma_lanes::<S>(weight, &value[n], lanes[n]);
+        }
+    }
+    for n in 0..N {
+        R::store::<S>(lanes[n], &mut out[n]);
     }
 }

@@ -26,9 +26,6 @@ use super::unpack::Quants;
 /// Weight rows that are multiplied together.
 const ROWS: usize = 4;
 
-/// Input rows that are multiplied together.
-const COLUMNS: usize = 4;
-
 /// Columns of the weights that are unpacked together: a multiple of every format's block.
 const SEGMENT: usize = 1024;
 
@@ -154,15 +151,15 @@ trait Weights: Block {
     const QUANTS_ARE_NARROW: Option<bool>;
 
     /// Unpacks blocks into a tile's row; nothing for float formats, which have no quants.
-    fn unpack(blocks: &[Self], tile: &mut bytes::Tile, row: usize);
+    fn unpack<S: Simd>(blocks: &[Self], tile: &mut bytes::Tile, row: usize);
 }
 
 impl<B: Quants> Weights for B {
     const QUANTS_ARE_NARROW: Option<bool> = Some(B::NARROW);
 
     #[inline(always)]
-    fn unpack(blocks: &[Self], tile: &mut bytes::Tile, row: usize) {
-        tile.unpack(blocks, row);
+    fn unpack<S: Simd>(blocks: &[Self], tile: &mut bytes::Tile, row: usize) {
+        tile.unpack::<S, B>(blocks, row);
     }
 }
 
@@ -172,7 +169,7 @@ macro_rules! float_weights {
             const QUANTS_ARE_NARROW: Option<bool> = None;
 
             #[inline(always)]
-            fn unpack(_: &[Self], _: &mut bytes::Tile, _: usize) {}
+            fn unpack<S: Simd>(_: &[Self], _: &mut bytes::Tile, _: usize) {}
         }
     )*};
 }

@@ -2,9 +2,9 @@
 //!
 //! A [`Kernel`] is written once, against the few words of [`Simd`]. [`dispatch`] compiles its
 //! body under `#[target_feature]` for every instruction set of the architecture and runs the
-//! best one that the processor has, so that the compiler's vectorizer does the rest. Two
-//! words are intrinsics because a measurement asked for them (`docs/results.md`): the 8-bit
-//! dot product and the f16 conversion.
+//! best one that the processor has. Loops over single numbers are left to the compiler's
+//! vectorizer; the words on [`Simd::Lanes`] are intrinsics because it does not keep the
+//! products' sums in registers (`docs/results.md`).
 #![expect(unsafe_code, reason = "intrinsics and calls across target features; each block names its facts")]
 
 use std::sync::OnceLock;
@@ -13,17 +13,39 @@ use half::f16;
 
 /// The words in which the CPU kernels are written.
 pub(super) trait Simd: Copy {
-    /// Sums of four neighbouring products: `out[l] = Σ_{j<4} w[4l+j] · a[4l+j]`, exact.
+    /// Eight f32.
+    type Lanes: Copy;
+
+    /// Eight times `x`.
+    fn splat(x: f32) -> Self::Lanes;
+
+    /// Eight values from memory.
+    fn load(x: &[f32; 8]) -> Self::Lanes;
+
+    /// The eight values, to memory.
+    fn store(lanes: Self::Lanes, out: &mut [f32; 8]);
+
+    /// `a · b`, lane by lane.
+    fn mul(a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+
+    /// `a · b + c`, lane by lane, fused where the instruction set has it.
+    fn fma(a: Self::Lanes, b: Self::Lanes, c: Self::Lanes) -> Self::Lanes;
+
+    /// Sums of four neighbouring products: lane `l` is `Σ_{j<4} w[4l+j] · a[4l+j]`, exact.
     ///
-    /// `narrow`, a constant at every call, promises that every `w` is at most 127, which allows a shorter instruction
-    /// sequence where pairs of products are added in 16 bits.
-    fn dot(w: &[u8; 32], a: &[i8; 32], narrow: bool) -> [i32; 8];
+    /// `narrow`, a constant at every call, promises that every `w` is at most 127, which
+    /// allows a shorter instruction sequence where pairs of products are added in 16 bits.
+    fn dot(w: &[u8; 32], a: &[i8; 32], narrow: bool) -> Self::Lanes;
 
     /// Eight f16 values as f32, exact.
-    fn widen(h: &[f16; 8]) -> [f32; 8];
+    fn widen(h: &[f16; 8]) -> Self::Lanes;
 
-    /// `a · b + c`, fused where the instruction set has it.
-    fn fma(a: f32, b: f32, c: f32) -> f32;
+    /// Two f16 values as f32, exact: a block's scales.
+    fn widen_pair(h: [f16; 2]) -> [f32; 2];
+
+    /// `a · b + c` of single numbers, fused where the instruction set has it: for loops that
+    /// the compiler vectorizes.
+    fn mul_add(a: f32, b: f32, c: f32) -> f32;
 }
 
 /// A computation that [`dispatch`] compiles for every instruction set.
@@ -76,10 +98,14 @@ impl InstructionSet {
         sets
     }
 
-    /// The set that [`dispatch`] uses: the best available one, or the one that the
+    /// The set that the CPU backend uses: the best available one, or the one that the
     /// environment variable `LANEMAP_CPU` names (`baseline`, `avx2`, `avx512`).
     #[must_use]
     pub fn selected() -> Self {
+        #[cfg(test)]
+        if let Some(set) = tests::FORCED.get() {
+            return set;
+        }
         static SELECTED: OnceLock<InstructionSet> = OnceLock::new();
         *SELECTED.get_or_init(|| {
             let sets = Self::available();
@@ -134,8 +160,7 @@ fn dispatch_on<K: Kernel>(set: InstructionSet, kernel: K) -> K::Output {
     }
 }
 
-/// One f16 as f32, exact, in a few integer instructions and without a call: what the loops use
-/// for a block's scale.
+/// One f16 as f32, exact, in a few integer instructions and without a call.
 #[inline(always)]
 pub(super) fn widen(h: f16) -> f32 {
     // The exponent is moved into place by a multiplication, which also normalizes subnormals;
@@ -154,7 +179,7 @@ pub(super) fn widen_slice<S: Simd>(halves: &[f16], out: &mut [f32]) {
     let (chunks, rest) = halves.as_chunks::<8>();
     let (out_chunks, out_rest) = out.as_chunks_mut::<8>();
     for (out, chunk) in out_chunks.iter_mut().zip(chunks) {
-        *out = S::widen(chunk);
+        S::store(S::widen(chunk), out);
     }
     for (out, &half) in out_rest.iter_mut().zip(rest) {
         *out = widen(half);
@@ -166,15 +191,39 @@ pub(super) fn widen_slice<S: Simd>(halves: &[f16], out: &mut [f32]) {
 struct Portable;
 
 impl Simd for Portable {
+    type Lanes = [f32; 8];
+
     #[inline(always)]
-    fn dot(w: &[u8; 32], a: &[i8; 32], _narrow: bool) -> [i32; 8] {
-        let mut out = [0i32; 8];
-        for l in 0..8 {
-            for j in 4 * l..4 * l + 4 {
-                out[l] = out[l].wrapping_add(i32::from(w[j]).wrapping_mul(i32::from(a[j])));
-            }
-        }
-        out
+    fn splat(x: f32) -> [f32; 8] {
+        [x; 8]
+    }
+
+    #[inline(always)]
+    fn load(x: &[f32; 8]) -> [f32; 8] {
+        *x
+    }
+
+    #[inline(always)]
+    fn store(lanes: [f32; 8], out: &mut [f32; 8]) {
+        *out = lanes;
+    }
+
+    #[inline(always)]
+    fn mul(a: [f32; 8], b: [f32; 8]) -> [f32; 8] {
+        core::array::from_fn(|l| a[l] * b[l])
+    }
+
+    #[inline(always)]
+    fn fma(a: [f32; 8], b: [f32; 8], c: [f32; 8]) -> [f32; 8] {
+        core::array::from_fn(|l| Self::mul_add(a[l], b[l], c[l]))
+    }
+
+    #[inline(always)]
+    fn dot(w: &[u8; 32], a: &[i8; 32], _narrow: bool) -> [f32; 8] {
+        core::array::from_fn(|l| {
+            let product = |j: usize| i32::from(w[4 * l + j]) * i32::from(a[4 * l + j]);
+            (product(0) + product(1) + product(2) + product(3)) as f32
+        })
     }
 
     #[inline(always)]
@@ -183,7 +232,12 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn fma(a: f32, b: f32, c: f32) -> f32 {
+    fn widen_pair([a, b]: [f16; 2]) -> [f32; 2] {
+        [widen(a), widen(b)]
+    }
+
+    #[inline(always)]
+    fn mul_add(a: f32, b: f32, c: f32) -> f32 {
         // Without a hardware instruction `mul_add` is a call into libm.
         if cfg!(any(target_arch = "aarch64", target_feature = "fma")) { a.mul_add(b, c) } else { a * b + c }
     }
@@ -192,12 +246,15 @@ impl Simd for Portable {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use core::arch::x86_64::{
-        __m128i, __m256i, _mm_loadu_si128, _mm256_cvtepi8_epi16, _mm256_cvtepu8_epi16, _mm256_cvtph_ps,
-        _mm256_dpbusd_epi32, _mm256_hadd_epi32, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16,
-        _mm256_permute4x64_epi64, _mm256_set1_epi16, _mm256_setzero_si256, _mm256_storeu_ps,
-        _mm256_storeu_si256,
+        __m128i, __m256, __m256i, _mm_cvtph_ps, _mm_cvtsi32_si128, _mm_cvtss_f32, _mm_movehdup_ps,
+        _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi16, _mm256_cvtph_ps, _mm256_dpbusd_epi32,
+        _mm256_fmadd_ps, _mm256_hadd_epi32, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps,
+        _mm256_permute4x64_epi64, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setzero_si256,
     };
 
+    // Memory is reached through transmuted arrays, not through the load and store intrinsics:
+    // in a debug build these check their pointers at every call.
+    use core::mem::transmute;
     use half::f16;
 
     use super::{Kernel, Simd};
@@ -212,106 +269,159 @@ mod x86 {
         kernel.run::<Avx512>()
     }
 
-    #[inline(always)]
-    fn store(lanes: __m256i) -> [i32; 8] {
-        let mut out = [0i32; 8];
-        // SAFETY: `out` is 32 bytes, the store is unaligned; AVX is there (see `Avx2`).
-        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), lanes) };
-        out
-    }
-
-    #[inline(always)]
-    fn widen(h: &[f16; 8]) -> [f32; 8] {
-        let mut out = [0.0f32; 8];
-        // SAFETY: `h` is 16 bytes and `out` 32, both accesses are unaligned; F16C and AVX are
-        // there (see `Avx2`).
-        unsafe {
-            let half = _mm_loadu_si128(h.as_ptr().cast::<__m128i>());
-            _mm256_storeu_ps(out.as_mut_ptr(), _mm256_cvtph_ps(half));
-        }
-        out
-    }
-
     /// The words on AVX2. Private to this module and named only by `run_avx2`: whoever runs
     /// its methods is inside that function, so the features it enables are present.
     #[derive(Clone, Copy)]
     struct Avx2;
 
-    impl Simd for Avx2 {
-        #[inline(always)]
-        fn dot(w: &[u8; 32], a: &[i8; 32], narrow: bool) -> [i32; 8] {
-            // SAFETY: both arrays are 32 bytes and the loads unaligned (16 bytes each in the
-            // second branch, at offsets 0 and 16); AVX2 is there (see `Avx2`).
-            let lanes = unsafe {
-                if narrow {
-                    let w = _mm256_loadu_si256(w.as_ptr().cast());
-                    let a = _mm256_loadu_si256(a.as_ptr().cast());
-                    // At most 2 · 127 · 128 in magnitude: the 16-bit sums do not saturate.
-                    _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1))
-                } else {
-                    let product = |offset: usize| {
-                        let w = _mm256_cvtepu8_epi16(_mm_loadu_si128(w.as_ptr().add(offset).cast()));
-                        let a = _mm256_cvtepi8_epi16(_mm_loadu_si128(a.as_ptr().add(offset).cast()));
-                        _mm256_madd_epi16(w, a)
-                    };
-                    // `hadd` works in each 128-bit half: its 64-bit quarters hold the lanes
-                    // 0-1, 4-5, 2-3, 6-7.
-                    let pairs = _mm256_hadd_epi32(product(0), product(16));
-                    _mm256_permute4x64_epi64::<0b11_01_10_00>(pairs)
-                }
-            };
-            store(lanes)
-        }
-
-        #[inline(always)]
-        fn widen(h: &[f16; 8]) -> [f32; 8] {
-            widen(h)
-        }
-
-        #[inline(always)]
-        fn fma(a: f32, b: f32, c: f32) -> f32 {
-            a.mul_add(b, c)
-        }
-    }
-
-    /// The words on AVX-512 with VNNI. Named only by `run_avx512`, as `Avx2` is by `run_avx2`.
+    /// The words on AVX-512 with VNNI, in 256-bit registers. Named only by `run_avx512`, as
+    /// `Avx2` is by `run_avx2`.
     #[derive(Clone, Copy)]
     struct Avx512;
 
-    impl Simd for Avx512 {
-        #[inline(always)]
-        fn dot(w: &[u8; 32], a: &[i8; 32], _narrow: bool) -> [i32; 8] {
-            // SAFETY: both arrays are 32 bytes and the loads unaligned; AVX-512 VL and VNNI
-            // are there (see `Avx512`).
-            store(unsafe {
-                let w = _mm256_loadu_si256(w.as_ptr().cast());
-                let a = _mm256_loadu_si256(a.as_ptr().cast());
-                _mm256_dpbusd_epi32(_mm256_setzero_si256(), w, a)
-            })
-        }
-
-        #[inline(always)]
-        fn widen(h: &[f16; 8]) -> [f32; 8] {
-            widen(h)
-        }
-
-        #[inline(always)]
-        fn fma(a: f32, b: f32, c: f32) -> f32 {
-            a.mul_add(b, c)
+    /// The 8-bit dot products of AVX2.
+    #[inline(always)]
+    fn dot_avx2(w: &[u8; 32], a: &[i8; 32], narrow: bool) -> __m256i {
+        // SAFETY: every bit pattern of an array is one of a vector; AVX2 is there (see `Avx2`).
+        unsafe {
+            if narrow {
+                // At most 2 · 127 · 128 in magnitude: the 16-bit sums do not saturate.
+                _mm256_madd_epi16(
+                    _mm256_maddubs_epi16(
+                        transmute::<[u8; 32], __m256i>(*w),
+                        transmute::<[i8; 32], __m256i>(*a),
+                    ),
+                    _mm256_set1_epi16(1),
+                )
+            } else {
+                let w = transmute::<[u8; 32], [__m128i; 2]>(*w);
+                let a = transmute::<[i8; 32], [__m128i; 2]>(*a);
+                let low = _mm256_madd_epi16(_mm256_cvtepu8_epi16(w[0]), _mm256_cvtepi8_epi16(a[0]));
+                let high = _mm256_madd_epi16(_mm256_cvtepu8_epi16(w[1]), _mm256_cvtepi8_epi16(a[1]));
+                // `hadd` works in each 128-bit half: its 64-bit quarters hold the lanes 0-1,
+                // 4-5, 2-3, 6-7.
+                _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(low, high))
+            }
         }
     }
+
+    /// The 8-bit dot products of VNNI.
+    #[inline(always)]
+    fn dot_avx512(w: &[u8; 32], a: &[i8; 32], _narrow: bool) -> __m256i {
+        // SAFETY: every bit pattern of an array is one of a vector; AVX-512 VL and VNNI are there
+        // (see `Avx512`).
+        unsafe {
+            let w = transmute::<[u8; 32], __m256i>(*w);
+            let a = transmute::<[i8; 32], __m256i>(*a);
+            _mm256_dpbusd_epi32(_mm256_setzero_si256(), w, a)
+        }
+    }
+
+    /// The words that both sets have, and the one in which they differ.
+    macro_rules! simd {
+        ($set:ty, $dot:path) => {
+            impl Simd for $set {
+                type Lanes = __m256;
+
+                #[inline(always)]
+                fn splat(x: f32) -> __m256 {
+                    // SAFETY: AVX is there (see the type).
+                    unsafe { _mm256_set1_ps(x) }
+                }
+
+                #[inline(always)]
+                fn load(x: &[f32; 8]) -> __m256 {
+                    // SAFETY: every bit pattern of one type is one of the other.
+                    unsafe { transmute::<[f32; 8], __m256>(*x) }
+                }
+
+                #[inline(always)]
+                fn store(lanes: __m256, out: &mut [f32; 8]) {
+                    // SAFETY: every bit pattern of one type is one of the other.
+                    *out = unsafe { transmute::<__m256, [f32; 8]>(lanes) };
+                }
+
+                #[inline(always)]
+                fn mul(a: __m256, b: __m256) -> __m256 {
+                    // SAFETY: AVX is there (see the type).
+                    unsafe { _mm256_mul_ps(a, b) }
+                }
+
+                #[inline(always)]
+                fn fma(a: __m256, b: __m256, c: __m256) -> __m256 {
+                    // SAFETY: FMA is there (see the type).
+                    unsafe { _mm256_fmadd_ps(a, b, c) }
+                }
+
+                #[inline(always)]
+                fn dot(w: &[u8; 32], a: &[i8; 32], narrow: bool) -> __m256 {
+                    // SAFETY: AVX is there (see the type).
+                    unsafe { _mm256_cvtepi32_ps($dot(w, a, narrow)) }
+                }
+
+                #[inline(always)]
+                fn widen(h: &[f16; 8]) -> __m256 {
+                    // SAFETY: every bit pattern of an f16 array is one of a vector; F16C is
+                    // there (see the type).
+                    unsafe { _mm256_cvtph_ps(transmute::<[f16; 8], __m128i>(*h)) }
+                }
+
+                #[inline(always)]
+                fn widen_pair([a, b]: [f16; 2]) -> [f32; 2] {
+                    let bits = u32::from(a.to_bits()) | u32::from(b.to_bits()) << 16;
+                    // SAFETY: no memory is touched; SSE3 and F16C are there (see the type).
+                    unsafe {
+                        let x = _mm_cvtph_ps(_mm_cvtsi32_si128(bits.cast_signed()));
+                        [_mm_cvtss_f32(x), _mm_cvtss_f32(_mm_movehdup_ps(x))]
+                    }
+                }
+
+                #[inline(always)]
+                fn mul_add(a: f32, b: f32, c: f32) -> f32 {
+                    a.mul_add(b, c)
+                }
+            }
+        };
+    }
+    simd!(Avx2, dot_avx2);
+    simd!(Avx512, dot_avx512);
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// The set of this thread, in place of the selected one.
+        pub(super) static FORCED: Cell<Option<InstructionSet>> = const { Cell::new(None) };
+    }
+
+    /// Runs `work` on so many threads that all use `set`.
+    pub(in crate::cpu) fn run_on<R: Send>(
+        set: InstructionSet,
+        threads: usize,
+        work: impl FnOnce() -> R + Send,
+    ) -> R {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .start_handler(move |_| FORCED.set(Some(set)))
+            .build()
+            .unwrap();
+        pool.install(work)
+    }
 
     struct Dot([u8; 32], [i8; 32], bool);
     impl Kernel for Dot {
-        type Output = [i32; 8];
+        type Output = [f32; 8];
         #[inline(always)]
-        fn run<S: Simd>(self) -> [i32; 8] {
-            S::dot(&self.0, &self.1, self.2)
+        fn run<S: Simd>(self) -> [f32; 8] {
+            let mut out = [f32::NAN; 8];
+            S::store(S::dot(&self.0, &self.1, self.2), &mut out);
+            out
         }
     }
 
@@ -320,12 +430,15 @@ mod tests {
         type Output = [f32; 8];
         #[inline(always)]
         fn run<S: Simd>(self) -> [f32; 8] {
-            S::widen(&self.0)
+            let mut out = [f32::NAN; 8];
+            S::store(S::widen(&self.0), &mut out);
+            out
         }
     }
 
-    fn expected(w: &[u8; 32], a: &[i8; 32]) -> [i32; 8] {
-        core::array::from_fn(|l| (4 * l..4 * l + 4).map(|j| i32::from(w[j]) * i32::from(a[j])).sum())
+    fn expected(w: &[u8; 32], a: &[i8; 32]) -> [f32; 8] {
+        let sum = |l: usize| (4 * l..4 * l + 4).map(|j| i32::from(w[j]) * i32::from(a[j])).sum::<i32>();
+        core::array::from_fn(|l| sum(l) as f32)
     }
 
     #[test]

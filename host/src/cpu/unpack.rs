@@ -11,7 +11,7 @@ use gpu::quant::{
     BlockQ5_1, BlockQ5_K, BlockQ6_K, BlockQ8_0, BlockQ8_K, iq4_value,
 };
 
-use super::simd::widen;
+use super::simd::Simd;
 
 /// 32 weights: `w[i] = scale[i / 16] · q[i] − offset[i / 16]`.
 #[derive(Clone, Copy)]
@@ -26,8 +26,13 @@ pub(super) trait Quants: Block {
     /// Whether every `q` is at most 127 (see [`super::simd::Simd::dot`]).
     const NARROW: bool;
 
-    /// Calls `group` with each of the block's groups, in order.
-    fn groups(&self, group: impl FnMut(Group));
+    /// Hands over each of the block's groups, in order.
+    fn groups<S: Simd>(&self, out: &mut impl Groups);
+}
+
+/// Where groups go. Not a closure: a method can be told to be inlined always.
+pub(super) trait Groups {
+    fn push(&mut self, group: Group);
 }
 
 /// The group of a block of 32 with one scale and one offset.
@@ -43,158 +48,173 @@ fn super_block<const SCALES: usize>(
     q: &[u8; 256],
     scale: [f32; SCALES],
     offset: [f32; SCALES],
-    mut group: impl FnMut(Group),
+    out: &mut impl Groups,
 ) {
     const { assert!(SCALES == 8 || SCALES == 16) };
     let (chunks, _) = q.as_chunks::<32>();
     for (i, q) in chunks.iter().enumerate() {
         let pair = |of: &[f32; SCALES]| if SCALES == 8 { [of[i]; 2] } else { [of[2 * i], of[2 * i + 1]] };
-        group(Group { q: *q, scale: pair(&scale), offset: pair(&offset) });
+        out.push(Group { q: *q, scale: pair(&scale), offset: pair(&offset) });
     }
+}
+
+/// An array of `value(i)`. Unlike `core::array::from_fn` and `map` always inlined, so that it
+/// is compiled for the caller's instruction set.
+#[inline(always)]
+fn each<T: Copy + Default, const N: usize>(value: impl Fn(usize) -> T) -> [T; N] {
+    let mut out = [T::default(); N];
+    for (i, out) in out.iter_mut().enumerate() {
+        *out = value(i);
+    }
+    out
 }
 
 /// The 5-bit quants of Q5_0 and Q5_1.
 #[inline(always)]
 fn five_bits(low: &[u8; 16], high: &[u8; 4]) -> [u8; 32] {
     let (low, high): ([u8; 32], [u8; 32]) = (unpack::<4, 16, _, _>(low), unpack::<1, 1, _, _>(high));
-    core::array::from_fn(|i| low[i] | high[i] << 4)
+    each(|i| low[i] | high[i] << 4)
 }
 
 /// Signed bytes with their zero point, 128, added.
 #[inline(always)]
-fn biased<const N: usize>(q: &[i8; N]) -> [u8; N] {
-    q.map(|q| (q as u8) ^ 0x80)
+fn biased<const N: usize>(q: impl Fn(usize) -> i8) -> [u8; N] {
+    each(|i| (q(i) as u8) ^ 0x80)
 }
 
 impl Quants for BlockQ4_0 {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups(&self, mut group: impl FnMut(Group)) {
-        let d = widen(self.d);
-        group(single(unpack::<4, 16, _, _>(&self.qs), d, 8.0 * d));
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
+        out.push(single(unpack::<4, 16, _, _>(&self.qs), d, 8.0 * d));
     }
 }
 
 impl Quants for BlockQ4_1 {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups(&self, mut group: impl FnMut(Group)) {
-        group(single(unpack::<4, 16, _, _>(&self.qs), widen(self.d), -widen(self.m)));
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, m] = S::widen_pair([self.d, self.m]);
+        out.push(single(unpack::<4, 16, _, _>(&self.qs), d, -m));
     }
 }
 
 impl Quants for BlockQ5_0 {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups(&self, mut group: impl FnMut(Group)) {
-        let d = widen(self.d);
-        group(single(five_bits(&self.qs, &self.qh), d, 16.0 * d));
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
+        out.push(single(five_bits(&self.qs, &self.qh), d, 16.0 * d));
     }
 }
 
 impl Quants for BlockQ5_1 {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups(&self, mut group: impl FnMut(Group)) {
-        group(single(five_bits(&self.qs, &self.qh), widen(self.d), -widen(self.m)));
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, m] = S::widen_pair([self.d, self.m]);
+        out.push(single(five_bits(&self.qs, &self.qh), d, -m));
     }
 }
 
 impl Quants for BlockQ8_0 {
     const NARROW: bool = false;
     #[inline(always)]
-    fn groups(&self, mut group: impl FnMut(Group)) {
-        let d = widen(self.d);
-        group(single(biased(&self.qs), d, 128.0 * d));
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
+        out.push(single(biased(|i| self.qs[i]), d, 128.0 * d));
     }
 }
 
 impl Quants for BlockQ2_K {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups(&self, group: impl FnMut(Group)) {
-        let (d, dmin) = (widen(self.d), widen(self.dmin));
-        let scale = self.scales.map(|s| d * f32::from(s & 15));
-        let offset = self.scales.map(|s| dmin * f32::from(s >> 4));
-        super_block(&unpack::<2, 32, _, _>(&self.qs), scale, offset, group);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, dmin] = S::widen_pair([self.d, self.dmin]);
+        let scale = each(|i| d * f32::from(self.scales[i] & 15));
+        let offset = each(|i| dmin * f32::from(self.scales[i] >> 4));
+        super_block::<16>(&unpack::<2, 32, _, _>(&self.qs), scale, offset, out);
     }
 }
 
 impl Quants for BlockQ3_K {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups(&self, group: impl FnMut(Group)) {
-        let d = widen(self.d);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
         let low: [u8; 256] = unpack::<2, 32, _, _>(&self.qs);
         let high: [u8; 256] = unpack::<1, 32, _, _>(&self.hmask);
-        let q = core::array::from_fn(|i| low[i] | high[i] << 2);
-        let scale = q3_k_scales(&self.scales).map(|s| d * f32::from(s));
-        super_block(&q, scale, scale.map(|s| 4.0 * s), group);
+        let q = each(|i| low[i] | high[i] << 2);
+        let scales = q3_k_scales(&self.scales);
+        let scale: [f32; 16] = each(|i| d * f32::from(scales[i]));
+        super_block(&q, scale, each(|i| 4.0 * scale[i]), out);
     }
 }
 
 impl Quants for BlockQ4_K {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups(&self, group: impl FnMut(Group)) {
-        let (d, dmin) = (widen(self.d), widen(self.dmin));
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, dmin] = S::widen_pair([self.d, self.dmin]);
         let (scales, mins) = scales_and_mins(&self.scales);
         let q = unpack::<4, 32, _, _>(&self.qs);
-        super_block(&q, scales.map(|s| d * f32::from(s)), mins.map(|m| dmin * f32::from(m)), group);
+        super_block::<8>(&q, each(|i| d * f32::from(scales[i])), each(|i| dmin * f32::from(mins[i])), out);
     }
 }
 
 impl Quants for BlockQ5_K {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups(&self, group: impl FnMut(Group)) {
-        let (d, dmin) = (widen(self.d), widen(self.dmin));
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, dmin] = S::widen_pair([self.d, self.dmin]);
         let (scales, mins) = scales_and_mins(&self.scales);
         let low: [u8; 256] = unpack::<4, 32, _, _>(&self.qs);
         let high: [u8; 256] = unpack::<1, 32, _, _>(&self.qh);
-        let q = core::array::from_fn(|i| low[i] | high[i] << 4);
-        super_block(&q, scales.map(|s| d * f32::from(s)), mins.map(|m| dmin * f32::from(m)), group);
+        let q = each(|i| low[i] | high[i] << 4);
+        super_block::<8>(&q, each(|i| d * f32::from(scales[i])), each(|i| dmin * f32::from(mins[i])), out);
     }
 }
 
 impl Quants for BlockQ6_K {
     const NARROW: bool = true;
     #[inline(always)]
-    fn groups(&self, group: impl FnMut(Group)) {
-        let d = widen(self.d);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
         let low: [u8; 256] = unpack::<4, 64, _, _>(&self.ql);
         let high: [u8; 256] = unpack::<2, 32, _, _>(&self.qh);
-        let q = core::array::from_fn(|i| low[i] | high[i] << 4);
-        let scale = self.scales.map(|s| d * f32::from(s));
-        super_block(&q, scale, scale.map(|s| 32.0 * s), group);
+        let q = each(|i| low[i] | high[i] << 4);
+        let scale: [f32; 16] = each(|i| d * f32::from(self.scales[i]));
+        super_block(&q, scale, each(|i| 32.0 * scale[i]), out);
     }
 }
 
 impl Quants for BlockQ8_K {
     const NARROW: bool = false;
     #[inline(always)]
-    fn groups(&self, group: impl FnMut(Group)) {
-        super_block(&biased(&self.qs), [self.d; 8], [128.0 * self.d; 8], group);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        super_block(&biased(|i| self.qs[i]), [self.d; 8], [128.0 * self.d; 8], out);
     }
 }
 
 impl Quants for BlockIQ4_NL {
     const NARROW: bool = false;
     #[inline(always)]
-    fn groups(&self, mut group: impl FnMut(Group)) {
-        let d = widen(self.d);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
         let q: [u8; 32] = unpack::<4, 16, _, _>(&self.qs);
-        group(single(biased(&q.map(iq4_value)), d, 128.0 * d));
+        out.push(single(biased(|i| iq4_value(q[i])), d, 128.0 * d));
     }
 }
 
 impl Quants for BlockIQ4_XS {
     const NARROW: bool = false;
     #[inline(always)]
-    fn groups(&self, group: impl FnMut(Group)) {
-        let d = widen(self.d);
+    fn groups<S: Simd>(&self, out: &mut impl Groups) {
+        let [d, _] = S::widen_pair([self.d; 2]);
         let q: [u8; 256] = unpack::<4, 16, _, _>(&self.qs);
-        let scale = iq4_xs_scales(&self.scales_l, self.scales_h).map(|s| d * f32::from(s));
-        super_block(&biased(&q.map(iq4_value)), scale, scale.map(|s| 128.0 * s), group);
+        let scales = iq4_xs_scales(&self.scales_l, self.scales_h);
+        let scale: [f32; 8] = each(|i| d * f32::from(scales[i]));
+        super_block(&biased(|i| iq4_value(q[i])), scale, each(|i| 128.0 * scale[i]), out);
     }
 }

@@ -27,7 +27,7 @@ impl Bpe {
         }
         let ignored = merges.len() - table.len();
         if ignored > 0 {
-            tracing::debug!(
+            tracing::warn!(
                 "{ignored} of {} tokenizer merges repeat another or name a text that is no token: ignored",
                 merges.len()
             );

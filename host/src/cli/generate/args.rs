@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::cli::UsageError;
 use crate::cli::device::Device;
-use crate::sampling::{SamplingOptions, parse_logit_bias, parse_stages};
+use crate::sampling::{SamplingOptions, Stage, parse_logit_bias, parse_stages};
 
 /// Continue a prompt, or answer it
 ///
@@ -15,15 +15,6 @@ use crate::sampling::{SamplingOptions, parse_logit_bias, parse_stages};
 pub struct Args {
     #[command(flatten)]
     pub(super) prompt: PromptArgs,
-
-    /// Tokens to generate at most; -1: until the end or a full context; 0: evaluate the prompt only
-    #[arg(short = 'n', long, visible_alias = "predict", value_name = "N", default_value_t = -1)]
-    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
-    n_predict: i64,
-
-    /// End at this text, which is not printed; can be repeated
-    #[arg(long, value_name = "STRING", value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    pub(super) stop: Vec<String>,
 
     #[command(flatten)]
     pub(super) machine: MachineArgs,
@@ -104,8 +95,7 @@ pub(super) struct MachineArgs {
     pub(super) exact: bool,
 }
 
-/// How tokens are chosen. What is not given has [`SamplingOptions`]'s default, which the
-/// help repeats; a test holds the two together.
+/// How tokens are chosen.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Sampling")]
 struct SamplingArgs {
@@ -113,77 +103,106 @@ struct SamplingArgs {
     #[arg(long, conflicts_with = "temp")]
     greedy: bool,
 
-    /// Seed of the random choices; -1: a random one, which is printed [default: -1]
-    #[arg(short = 's', long, value_name = "N", allow_negative_numbers = true)]
+    /// Seed of the random choices; -1: a random one, which is printed
+    #[arg(short = 's', long, value_name = "N", allow_negative_numbers = true, default_value_t = -1)]
     #[arg(value_parser = clap::value_parser!(i64).range(-1..=i64::from(u32::MAX)))]
-    seed: Option<i64>,
+    seed: i64,
 
-    /// Temperature; 0 or less: greedy [default: 0.8]
+    /// Temperature; 0 or less: greedy
     #[arg(long, visible_alias = "temperature", value_name = "T", allow_negative_numbers = true)]
-    temp: Option<f32>,
+    #[arg(default_value_t = defaults().temperature)]
+    temp: f32,
 
-    /// Keep the K most likely tokens; 0 or less: all [default: 40]
+    /// Keep the K most likely tokens; 0 or less: all
     #[arg(long, value_name = "K", allow_negative_numbers = true)]
-    top_k: Option<i32>,
+    #[arg(default_value_t = defaults().top_k)]
+    top_k: i32,
 
-    /// Keep the most likely tokens up to this probability mass; 1: all [default: 0.95]
+    /// Keep the most likely tokens up to this probability mass; 1: all
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    top_p: Option<f32>,
+    #[arg(default_value_t = defaults().top_p)]
+    top_p: f32,
 
-    /// Keep tokens with at least this share of the largest probability; 0: all [default: 0.05]
+    /// Keep tokens with at least this share of the largest probability; 0: all
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    min_p: Option<f32>,
+    #[arg(default_value_t = defaults().min_p)]
+    min_p: f32,
 
-    /// Keep the most typical tokens up to this probability mass; 1: all [default: 1]
+    /// Keep the most typical tokens up to this probability mass; 1: all
     #[arg(long, visible_alias = "typical-p", value_name = "P", allow_negative_numbers = true)]
-    typical: Option<f32>,
+    #[arg(default_value_t = defaults().typical)]
+    typical: f32,
 
-    /// Keep tokens within N standard deviations of the largest logit; 0 or less: all [default: -1]
+    /// Keep tokens within N standard deviations of the largest logit; 0 or less: all
     #[arg(long, visible_alias = "top-n-sigma", value_name = "N", allow_negative_numbers = true)]
-    top_nsigma: Option<f32>,
+    #[arg(default_value_t = defaults().top_n_sigma)]
+    top_nsigma: f32,
 
-    /// Chance of dropping all but the least of the tokens above --xtc-threshold [default: 0]
+    /// Chance of dropping all but the least of the tokens above --xtc-threshold
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    xtc_probability: Option<f32>,
+    #[arg(default_value_t = defaults().xtc_probability)]
+    xtc_probability: f32,
 
-    /// Least probability of the tokens that are dropped so; above 0.5: off [default: 0.1]
+    /// Least probability of the tokens that are dropped so; above 0.5: off
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    xtc_threshold: Option<f32>,
+    #[arg(default_value_t = defaults().xtc_threshold)]
+    xtc_threshold: f32,
 
-    /// Tokens the penalties look back on, prompt included; 0: none, -1: the context [default: 64]
+    /// Tokens the penalties look back on, prompt included; 0: none, -1: the context
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    repeat_last_n: Option<i32>,
+    #[arg(default_value_t = defaults().repeat_last_n)]
+    repeat_last_n: i32,
 
-    /// Divide the logits of tokens that occurred; 1: off [default: 1]
+    /// Divide the logits of tokens that occurred; 1: off
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    repeat_penalty: Option<f32>,
+    #[arg(default_value_t = defaults().repeat_penalty)]
+    repeat_penalty: f32,
 
-    /// Lower the logits of tokens that occurred; 0: off [default: 0]
+    /// Lower the logits of tokens that occurred; 0: off
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    presence_penalty: Option<f32>,
+    #[arg(default_value_t = defaults().presence_penalty)]
+    presence_penalty: f32,
 
-    /// Lower the logits of tokens for each time they occurred; 0: off [default: 0]
+    /// Lower the logits of tokens for each time they occurred; 0: off
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
-    frequency_penalty: Option<f32>,
+    #[arg(default_value_t = defaults().frequency_penalty)]
+    frequency_penalty: f32,
 
     /// Add to the logit of a token, such as 15043+1 or 15043-inf; can be repeated
     #[arg(short = 'l', long, value_name = "TOKEN(+/-)BIAS", value_parser = parse_logit_bias)]
     logit_bias: Vec<(u32, f32)>,
 
-    /// The stages and their order, separated by `;` [default: penalties;top_n_sigma;top_k;typ_p;
-    /// top_p;min_p;xtc;temperature]
-    #[arg(long, value_name = "NAMES")]
-    samplers: Option<String>,
+    /// The stages and their order, separated by `;`
+    #[arg(long, value_name = "NAMES", default_value_t = stage_names(&defaults().samplers))]
+    samplers: String,
 
     /// Go on where the model would end
     #[arg(long)]
     ignore_eos: bool,
 }
 
+fn defaults() -> SamplingOptions {
+    SamplingOptions::default()
+}
+
+fn stage_names(stages: &[Stage]) -> String {
+    let names: Vec<&str> = stages.iter().map(|stage| stage.name()).collect();
+    names.join(";")
+}
+
 /// What is printed.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub(super) struct OutputArgs {
+    /// Tokens to generate at most; -1: until the end or a full context; 0: evaluate the prompt only
+    #[arg(short = 'n', long, visible_alias = "predict", value_name = "N", default_value_t = -1)]
+    #[arg(allow_negative_numbers = true, value_parser = clap::value_parser!(i64).range(-1..))]
+    n_predict: i64,
+
+    /// End at this text, which is not printed; can be repeated
+    #[arg(long, value_name = "STRING", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(super) stop: Vec<String>,
+
     /// Print one JSON object (ids, text, stop reason, seed, timings) instead of the text
     #[arg(long)]
     pub(super) json: bool,
@@ -200,7 +219,7 @@ pub(super) struct OutputArgs {
 impl Args {
     /// Tokens to generate at most.
     pub(super) fn limit(&self) -> Option<usize> {
-        usize::try_from(self.n_predict).ok()
+        usize::try_from(self.output.n_predict).ok()
     }
 
     /// The sampling options, checked except for the token ids of the logit bias.
@@ -209,25 +228,22 @@ impl Args {
     /// A [`UsageError`] that names the flag.
     pub(super) fn sampling_options(&self) -> Result<SamplingOptions, UsageError> {
         let args = &self.sampling;
-        let defaults = SamplingOptions::default();
-        let samplers = match &args.samplers {
-            Some(text) => parse_stages(text).map_err(|error| UsageError(format!("--samplers: {error}")))?,
-            None => defaults.samplers,
-        };
+        let samplers =
+            parse_stages(&args.samplers).map_err(|error| UsageError(format!("--samplers: {error}")))?;
         let options = SamplingOptions {
-            seed: args.seed.and_then(|seed| u32::try_from(seed).ok()),
-            temperature: if args.greedy { 0.0 } else { args.temp.unwrap_or(defaults.temperature) },
-            top_k: args.top_k.unwrap_or(defaults.top_k),
-            top_p: args.top_p.unwrap_or(defaults.top_p),
-            min_p: args.min_p.unwrap_or(defaults.min_p),
-            typical: args.typical.unwrap_or(defaults.typical),
-            top_n_sigma: args.top_nsigma.unwrap_or(defaults.top_n_sigma),
-            xtc_probability: args.xtc_probability.unwrap_or(defaults.xtc_probability),
-            xtc_threshold: args.xtc_threshold.unwrap_or(defaults.xtc_threshold),
-            repeat_last_n: args.repeat_last_n.unwrap_or(defaults.repeat_last_n),
-            repeat_penalty: args.repeat_penalty.unwrap_or(defaults.repeat_penalty),
-            presence_penalty: args.presence_penalty.unwrap_or(defaults.presence_penalty),
-            frequency_penalty: args.frequency_penalty.unwrap_or(defaults.frequency_penalty),
+            seed: u32::try_from(args.seed).ok(),
+            temperature: if args.greedy { 0.0 } else { args.temp },
+            top_k: args.top_k,
+            top_p: args.top_p,
+            min_p: args.min_p,
+            typical: args.typical,
+            top_n_sigma: args.top_nsigma,
+            xtc_probability: args.xtc_probability,
+            xtc_threshold: args.xtc_threshold,
+            repeat_last_n: args.repeat_last_n,
+            repeat_penalty: args.repeat_penalty,
+            presence_penalty: args.presence_penalty,
+            frequency_penalty: args.frequency_penalty,
             logit_bias: args.logit_bias.clone(),
             samplers,
         };
@@ -238,5 +254,62 @@ impl Args {
     /// Whether end-of-generation tokens are never to be chosen.
     pub(super) fn ignore_eos(&self) -> bool {
         self.sampling.ignore_eos
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn options(flags: &[&str]) -> SamplingOptions {
+        Cli::try_parse_from([&["generate"], flags].concat()).unwrap().args.sampling_options().unwrap()
+    }
+
+    #[test]
+    fn without_flags_the_defaults_hold() {
+        assert_eq!(options(&[]), SamplingOptions::default());
+    }
+
+    #[test]
+    fn greedy_leaves_the_penalties_alone() {
+        let greedy = SamplingOptions { repeat_penalty: 1.1, ..SamplingOptions::greedy() };
+        assert_eq!(options(&["--greedy", "--repeat-penalty", "1.1"]), greedy);
+        assert_eq!(options(&["--temp", "0", "--repeat-penalty", "1.1"]), greedy);
+    }
+
+    #[test]
+    fn each_flag_reaches_its_option() {
+        let flags = "-s 4294967295 --temp -1 --top-k -3 --top-p 0.5 --min-p 0.25 --typical 0.75 \
+                     --top-nsigma 2 --xtc-probability 0.125 --xtc-threshold 0.2 --repeat-last-n -1 \
+                     --repeat-penalty 1.5 --presence-penalty -0.5 --frequency-penalty 0.3 \
+                     --logit-bias 5+1 -l 7-inf --samplers temperature;top_k";
+        let expected = SamplingOptions {
+            seed: Some(u32::MAX),
+            temperature: -1.0,
+            top_k: -3,
+            top_p: 0.5,
+            min_p: 0.25,
+            typical: 0.75,
+            top_n_sigma: 2.0,
+            xtc_probability: 0.125,
+            xtc_threshold: 0.2,
+            repeat_last_n: -1,
+            repeat_penalty: 1.5,
+            presence_penalty: -0.5,
+            frequency_penalty: 0.3,
+            logit_bias: vec![(5, 1.0), (7, f32::NEG_INFINITY)],
+            samplers: vec![Stage::Temperature, Stage::TopK],
+        };
+        assert_eq!(options(&flags.split_whitespace().collect::<Vec<_>>()), expected);
     }
 }

@@ -17,13 +17,14 @@ pub(super) struct Console {
 }
 
 impl Console {
+    /// Says that the model is being loaded.
     pub(super) fn new(stream: bool) -> Self {
-        let bar = ProgressBar::new(0).with_finish(ProgressFinish::AndClear).with_message("loading");
-        if let Ok(style) = ProgressStyle::with_template("{msg:8} [{bar:30}] {pos}/{len} tokens") {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        bar.tick();
-        Self { stream, bar, line_is_open: false }
+        Self { stream, bar: bar(0, "{spinner} loading"), line_is_open: false }
+    }
+
+    /// Hears that the model is loaded; until the prompt is read nothing is shown.
+    pub(super) fn loaded(&self) {
+        self.bar.finish_and_clear();
     }
 
     /// Takes the bar away, and ends the last line where that is what a person would see. A
@@ -42,6 +43,15 @@ impl Console {
     }
 }
 
+fn bar(total: usize, template: &str) -> ProgressBar {
+    let bar = ProgressBar::new(total as u64).with_finish(ProgressFinish::AndClear);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.tick();
+    bar
+}
+
 impl Surroundings for Console {
     fn show(&mut self, text: &str) -> io::Result<()> {
         if !self.stream {
@@ -55,12 +65,10 @@ impl Surroundings for Console {
     }
 
     fn prefilled(&mut self, done: usize, total: usize) {
-        self.bar.set_message("reading");
-        self.bar.set_length(total as u64);
-        self.bar.set_position(done as u64);
-        if done == total {
-            self.bar.finish_and_clear();
+        if done == 0 {
+            self.bar = bar(total, "prompt [{bar:30}] {pos}/{len} tokens");
         }
+        self.bar.set_position(done as u64);
     }
 
     fn interrupted(&self) -> bool {

@@ -5,7 +5,6 @@ mod console;
 mod framing;
 mod generation;
 mod interrupt;
-mod prompt;
 mod report;
 mod stop;
 
@@ -21,13 +20,14 @@ use self::console::Console;
 use self::generation::{GenerationError, Request};
 use self::report::{Report, Timings};
 use super::output::{note, to_stdout, unless_closed};
-use super::{UsageError, pull};
+use super::tokenize::piece;
+use super::{UsageError, prompt, pull};
 use crate::cpu::{CpuBackend, CpuOptions};
 use crate::gguf::Gguf;
 use crate::model::Model;
 use crate::sampling::{Sampler, SamplingOptions};
 use crate::session::Session;
-use crate::tokenizer::{Detokenizer, Tokenizer};
+use crate::tokenizer::Tokenizer;
 
 /// The context that is used unless more is needed or another one is asked for: enough for a
 /// conversation, and small enough for any machine.
@@ -57,6 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let tokenizer = Tokenizer::from_gguf(&gguf).with_context(|| path.display().to_string())?;
     let model = Arc::new(Model::load(Arc::clone(&gguf))?);
     let config = model.config();
+    console.loaded();
 
     let ids = framing::prompt_ids(&args.prompt, &text, &gguf, &tokenizer)?;
     if args.output.verbose_prompt {
@@ -73,7 +74,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         prompt: &ids,
         limit: args.limit(),
         batch: args.machine.batch.get(),
-        stop: &args.stop,
+        stop: &args.output.stop,
         special: args.prompt.special,
         top_logits: args.output.top_logits,
     };
@@ -170,9 +171,7 @@ fn context_length(
 
 fn note_pieces(ids: &[u32], tokenizer: &Tokenizer) {
     for &id in ids {
-        let mut detokenizer = Detokenizer::new(true);
-        let piece = detokenizer.push(tokenizer, id) + &detokenizer.finish();
-        note(format_args!("{id:7} {piece:?}"));
+        note(format_args!("{id:7} {}", piece(tokenizer, id)));
     }
 }
 

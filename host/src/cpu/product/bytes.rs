@@ -9,42 +9,61 @@
 //!
 //! The inner sums are exact in integers; the outer ones are f32, eight lanes wide.
 
+use bytemuck::must_cast_ref as cast_ref;
 use gpu::quant::{Format, with_block};
 
 use super::super::activation::{GROUP, Quantized, Slice};
 use super::super::real::sum;
 use super::super::simd::Simd;
-use super::super::unpack::Quants;
-use super::{COLUMNS, ROWS, SEGMENT, Weights};
+use super::super::unpack::{Group, Groups, Quants};
+use super::{ROWS, SEGMENT, Weights};
 
 const GROUPS: usize = SEGMENT / GROUP;
 
-/// A segment of [`ROWS`] weight rows, unpacked.
+/// A segment of [`ROWS`] weight rows, unpacked: for each group of columns all rows.
 pub(super) struct Tile {
-    q: [[[u8; GROUP]; GROUPS]; ROWS],
+    q: [[[u8; GROUP]; ROWS]; GROUPS],
     /// A group's scales, one for each lane of the product.
-    scale: [[[f32; 8]; GROUPS]; ROWS],
+    scale: [[[f32; 8]; ROWS]; GROUPS],
     /// Offsets of 16 columns each; zero behind the segment's end up to a whole chunk.
-    offset: [[[f32; 8]; GROUPS / 4]; ROWS],
+    offset: [[[[f32; 2]; 4]; ROWS]; GROUPS / 4],
 }
 
 impl Tile {
+    const EMPTY: Self = Self {
+        q: [[[0; GROUP]; ROWS]; GROUPS],
+        scale: [[[0.0; 8]; ROWS]; GROUPS],
+        offset: [[[[0.0; 2]; 4]; ROWS]; GROUPS / 4],
+    };
+
     /// Unpacks a segment of one weight row.
     #[inline(always)]
-    pub(super) fn unpack<B: Quants>(&mut self, blocks: &[B], row: usize) {
-        let (q, scale) = (&mut self.q[row], &mut self.scale[row]);
-        let (offset, _) = self.offset[row].as_flattened_mut().as_chunks_mut::<2>();
-        let mut at = 0;
+    pub(super) fn unpack<S: Simd, B: Quants>(&mut self, blocks: &[B], row: usize) {
+        let mut out = TileRow { tile: self, row, at: 0 };
         for block in blocks {
-            block.groups(|group| {
-                let [low, high] = group.scale;
-                q[at] = group.q;
-                scale[at] = [low, low, low, low, high, high, high, high];
-                offset[at] = group.offset;
-                at += 1;
-            });
+            block.groups::<S>(&mut out);
         }
-        offset[at..at.next_multiple_of(4)].fill([0.0; 2]);
+        for at in out.at..out.at.next_multiple_of(4) {
+            self.offset[at / 4][row][at % 4] = [0.0; 2];
+        }
+    }
+}
+
+/// A row that is being unpacked: `at` is the next group.
+struct TileRow<'a> {
+    tile: &'a mut Tile,
+    row: usize,
+    at: usize,
+}
+
+impl Groups for TileRow<'_> {
+    #[inline(always)]
+    fn push(&mut self, Group { q, scale: [low, high], offset }: Group) {
+        let (at, row) = (self.at, self.row);
+        self.tile.q[at][row] = q;
+        self.tile.scale[at][row] = [low, low, low, low, high, high, high, high];
+        self.tile.offset[at / 4][row][at % 4] = offset;
+        self.at += 1;
     }
 }
 
@@ -59,11 +78,7 @@ pub(super) fn multiply<S: Simd, const NARROW: bool>(
 ) {
     let columns = input.columns();
     let bytes = |columns: usize| columns / format.block_elements() * format.block_bytes();
-    let mut tile = Tile {
-        q: [[[0; GROUP]; GROUPS]; ROWS],
-        scale: [[[0.0; 8]; GROUPS]; ROWS],
-        offset: [[[0.0; 8]; GROUPS / 4]; ROWS],
-    };
+    let mut tile = Tile::EMPTY;
     for (index, rows) in weights.chunks(ROWS * bytes(columns)).enumerate() {
         for start in (0..columns).step_by(SEGMENT) {
             let len = SEGMENT.min(columns - start);
@@ -72,58 +87,40 @@ pub(super) fn multiply<S: Simd, const NARROW: bool>(
                 for (row, weights) in rows.chunks_exact(bytes(columns)).enumerate() {
                     // A tensor starts at a multiple of 8 bytes (the reader checks that), a
                     // row at one of its blocks.
-                    B::unpack(bytemuck::cast_slice(&weights[segment.clone()]), &mut tile, row);
+                    B::unpack::<S>(bytemuck::cast_slice(&weights[segment.clone()]), &mut tile, row);
                 }
             });
-            let mut store = |row: usize, sums: [f32; ROWS]| {
-                let out = out[row].chunks_mut(ROWS).nth(index).unwrap_or_default();
+            for (row, out) in out.iter_mut().enumerate() {
+                let sums = dot::<S, NARROW>(&tile, input.slice(row, start, len));
+                let out = out.chunks_mut(ROWS).nth(index).unwrap_or_default();
                 for (out, sum) in out.iter_mut().zip(sums) {
                     // The first segment overwrites whatever was there.
                     *out = if start == 0 { sum } else { *out + sum };
                 }
-            };
-            let mut row = 0;
-            while row + COLUMNS <= input.rows() {
-                let slices = core::array::from_fn(|c| input.slice(row + c, start, len));
-                for (c, sums) in dot::<S, NARROW, COLUMNS>(&tile, slices).into_iter().enumerate() {
-                    store(row + c, sums);
-                }
-                row += COLUMNS;
-            }
-            while row < input.rows() {
-                let [sums] = dot::<S, NARROW, 1>(&tile, [input.slice(row, start, len)]);
-                store(row, sums);
-                row += 1;
             }
         }
     }
 }
 
-/// Products of a tile's rows with stretches of `N` input rows.
+/// Products of a tile's rows with a stretch of one input row.
 #[inline(always)]
-fn dot<S: Simd, const NARROW: bool, const N: usize>(tile: &Tile, inputs: [Slice<'_>; N]) -> [[f32; ROWS]; N] {
-    let mut lanes = [[[0.0f32; 8]; ROWS]; N];
-    let groups = inputs[0].q.len().min(GROUPS);
-    for group in 0..groups {
-        for c in 0..N {
-            let (a, d) = (&inputs[c].q[group], inputs[c].d[group]);
-            for r in 0..ROWS {
-                let products = S::dot(&tile.q[r][group], a, NARROW);
-                for l in 0..8 {
-                    lanes[c][r][l] = S::fma(products[l] as f32 * d, tile.scale[r][group][l], lanes[c][r][l]);
-                }
-            }
+fn dot<S: Simd, const NARROW: bool>(tile: &Tile, input: Slice<'_>) -> [f32; ROWS] {
+    let mut lanes = [S::splat(0.0); ROWS];
+    for (((a, &d), q), scale) in input.q.iter().zip(input.d).zip(&tile.q).zip(&tile.scale) {
+        let d = S::splat(d);
+        for r in 0..ROWS {
+            lanes[r] = S::fma(S::mul(S::dot(&q[r], a, NARROW), d), S::load(&scale[r]), lanes[r]);
         }
     }
-    for chunk in 0..groups.div_ceil(4) {
-        for c in 0..N {
-            let sums = &inputs[c].sums[chunk];
-            for r in 0..ROWS {
-                for l in 0..8 {
-                    lanes[c][r][l] = S::fma(-tile.offset[r][chunk][l], sums[l], lanes[c][r][l]);
-                }
-            }
+    for (sums, offset) in input.sums.iter().zip(&tile.offset) {
+        let minus_sums = S::mul(S::load(sums), S::splat(-1.0));
+        for r in 0..ROWS {
+            lanes[r] = S::fma(S::load(cast_ref(&offset[r])), minus_sums, lanes[r]);
         }
     }
-    lanes.map(|rows| rows.map(sum))
+    let mut sums = [0.0; ROWS];
+    for r in 0..ROWS {
+        sums[r] = sum::<S, f32>(lanes[r]);
+    }
+    sums
 }

@@ -4,7 +4,7 @@ use gpu::quant::{Format, dequantize_row};
 
 use super::super::real::{Real, sum};
 use super::super::simd::{Simd, widen_slice};
-use super::{COLUMNS, Input, ROWS, SEGMENT};
+use super::{Input, ROWS, SEGMENT};
 
 /// Multiplies rows of weights with every row of `input`, with sums of type `R`; `out` has for
 /// each input row as many outputs as there are weight rows.
@@ -26,14 +26,8 @@ pub(super) fn multiply<S: Simd, R: Real>(
             for (row, tile) in rows.chunks_exact(bytes(columns)).zip(&mut tile) {
                 decode::<S>(format, &row[bytes(start)..bytes(start + len)], &mut tile[..len]);
             }
-            let slice = |row: usize| &input.values[row * columns + start..][..len];
-            let (groups, rest) = sums.as_chunks_mut::<COLUMNS>();
-            let first_rest = groups.len() * COLUMNS;
-            for (group, sums) in groups.iter_mut().enumerate() {
-                add::<S, R, COLUMNS>(&tile, core::array::from_fn(|c| slice(group * COLUMNS + c)), sums);
-            }
-            for (row, sums) in rest.iter_mut().enumerate() {
-                add::<S, R, 1>(&tile, [slice(first_rest + row)], core::array::from_mut(sums));
+            for (row, sums) in sums.iter_mut().enumerate() {
+                add::<S, R>(&tile, &input.values[row * columns + start..][..len], sums);
             }
         }
         for (out, sums) in out.iter_mut().zip(&sums) {
@@ -55,33 +49,23 @@ fn decode<S: Simd>(format: Format, blocks: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Adds the products of a tile's rows with stretches of `N` input rows.
+/// Adds the products of a tile's rows with a stretch of one input row.
 #[inline(always)]
-fn add<S: Simd, R: Real, const N: usize>(
-    tile: &[[f32; SEGMENT]; ROWS],
-    inputs: [&[f32]; N],
-    sums: &mut [[R; ROWS]; N],
-) {
-    let mut lanes = [[[R::ZERO; 8]; ROWS]; N];
-    let chunks = inputs.map(|input| input.as_chunks::<8>());
-    let tiles = tile.each_ref().map(|row| row.as_chunks::<8>().0);
-    let whole = chunks[0].0.len().min(SEGMENT / 8);
-    for chunk in 0..whole {
-        for c in 0..N {
-            for r in 0..ROWS {
-                for l in 0..8 {
-                    lanes[c][r][l] = R::fma::<S>(tiles[r][chunk][l], chunks[c].0[chunk][l], lanes[c][r][l]);
-                }
-            }
-        }
+fn add<S: Simd, R: Real>(tile: &[[f32; SEGMENT]; ROWS], input: &[f32], sums: &mut [R; ROWS]) {
+    let (chunks, rest) = input.as_chunks::<8>();
+    let [w0, w1, w2, w3] = tile.each_ref().map(|row| row.as_chunks::<8>().0);
+    let mut lanes = [R::load::<S>(&[R::ZERO; 8]); ROWS];
+    for ((((x, w0), w1), w2), w3) in chunks.iter().zip(w0).zip(w1).zip(w2).zip(w3) {
+        lanes[0] = R::fma_lanes::<S>(w0, x, lanes[0]);
+        lanes[1] = R::fma_lanes::<S>(w1, x, lanes[1]);
+        lanes[2] = R::fma_lanes::<S>(w2, x, lanes[2]);
+        lanes[3] = R::fma_lanes::<S>(w3, x, lanes[3]);
     }
-    for c in 0..N {
-        for r in 0..ROWS {
-            let mut total = sum(lanes[c][r]);
-            for (l, &x) in chunks[c].1.iter().enumerate() {
-                total = R::fma::<S>(tile[r][whole * 8 + l], x, total);
-            }
-            sums[c][r] = sums[c][r] + total;
+    for r in 0..ROWS {
+        let mut total = sum::<S, R>(lanes[r]);
+        for (&w, &x) in tile[r][8 * chunks.len()..].iter().zip(rest) {
+            total = R::fma::<S>(w, x, total);
         }
+        sums[r] = sums[r] + total;
     }
 }
