@@ -22,6 +22,17 @@ impl Entry {
     }
 }
 
+/// Whether PTX for architecture `sm` has every kernel, each as it is expected, and nothing that
+/// is not resolved.
+///
+/// # Errors
+/// The first violation.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn check(ptx: &str, sm: u32) -> Result<(), crate::simt::inspect::Violation<'_>> {
+    crate::simt::inspect::check_module(ptx)?;
+    ALL.iter().try_for_each(|entry| entry.expectations.check(ptx, sm, entry.name))
+}
+
 /// Whether two names are the same.
 const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());

@@ -14,3 +14,11 @@ pub mod quantize;
 pub mod sampling;
 pub mod session;
 pub mod tokenizer;
+
+// Tests of both kinds share a file, which names this crate as the integration tests see it.
+#[cfg(test)]
+extern crate self as lanemap;
+#[cfg(test)]
+#[path = "../../tests/support/random.rs"]
+#[allow(dead_code, reason = "unit tests use a part of it")]
+mod random;

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use gpu::quant::Format;
 use lanemap::gguf::{GgufWriter, OwnedValue, ValueType};
 
+pub(crate) use super::random::Random;
+
 /// A folder that is removed with the value.
 pub(crate) struct Folder(tempfile::TempDir);
 
@@ -26,28 +28,6 @@ impl Folder {
         _ = std::fs::remove_file(&path);
         std::fs::write(&path, bytes).unwrap();
         path
-    }
-}
-
-/// A reproducible source of randomness (splitmix64).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`, which must not be zero.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
     }
 }
 

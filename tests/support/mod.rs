@@ -3,3 +3,6 @@
 
 pub(crate) mod gguf;
 pub(crate) mod models;
+pub(crate) mod random;
+pub(crate) mod reference;
+pub(crate) mod tiny;

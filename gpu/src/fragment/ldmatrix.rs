@@ -7,8 +7,9 @@
 //!
 //! The maps stack the matrices: row 8j + r of the tile is row r of matrix j, so it is the eight
 //! elements that lane 8j + r points at. They are those of the PTX ISA (version 9.0), section
-//! "Warp-level matrix load instruction: ldmatrix"; the address rules below were tried on an H200. g
-//! and t: see [`fragment`](super).
+//! "Warp-level matrix load instruction: ldmatrix"; the address rules below were tried on an H200,
+//! all but that of a column-major A, which follows from the maps. g and t: see
+//! [`fragment`](super).
 
 use super::proof::fragment;
 use super::{Layout, WARP_LANES, group, mma, place, wmma};

@@ -85,7 +85,8 @@ fn shapes_and_registers() {
     assert!(Fragment::find("wmma").is_none());
 }
 
-/// Where an H200 had every register of four lanes, copied from the dump and not computed.
+/// Every register of four lanes, as the table that was read off an H200 has them: written out by hand
+/// from that table, not computed by the code under test.
 mod measured {
     type Places = [(u32, u32); 8];
 

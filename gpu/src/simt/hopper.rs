@@ -1,7 +1,7 @@
 //! What sm_90a adds: barriers in memory that count bytes, bulk copies, and products of a
 //! whole warp group straight from shared memory.
 
-use super::{Ampere, Global, Major, Shared};
+use super::{Ampere, Global, Layout, Shared};
 
 /// How rows are spread over the banks of shared memory: bits of the row are mixed into the
 /// index of the 16-byte chunk (chunk `XOR` row, modulo the pattern's chunks).
@@ -218,7 +218,7 @@ pub trait Hopper: Ampere {
     /// Both operands lie in the launch's shared memory, have been written and made visible to
     /// the async proxy, and are not written until the wait.
     #[track_caller]
-    unsafe fn wgmma_f16<A: Major, B: Major, const REGISTERS: usize>(
+    unsafe fn wgmma_f16<A: Layout, B: Layout, const REGISTERS: usize>(
         self,
         d: &mut [f32; REGISTERS],
         a: MatrixDescriptor,
@@ -235,7 +235,7 @@ pub trait Hopper: Ampere {
     /// # Safety
     /// As [`wgmma_f16`](Self::wgmma_f16), for B.
     #[track_caller]
-    unsafe fn wgmma_f16_register_a<B: Major, const REGISTERS: usize>(
+    unsafe fn wgmma_f16_register_a<B: Layout, const REGISTERS: usize>(
         self,
         d: &mut [f32; REGISTERS],
         a: [u32; 4],

@@ -38,6 +38,8 @@ mod address;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod emulator;
 mod hopper;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod inspect;
 mod kernel;
 #[cfg(target_arch = "nvptx64")]
 mod nvptx;
@@ -48,7 +50,7 @@ pub use hopper::{Hopper, MatrixDescriptor, Swizzle};
 pub use kernel::{Contract, Count, Dim3, Expectations, Kernel, Launch, Occurrence};
 #[cfg(target_arch = "nvptx64")]
 pub use nvptx::Ptx;
-pub use operand::{Accumulator, ColMajor, Major, MatrixA, MatrixB, RowMajor};
+pub use operand::{Accumulator, ColMajor, Layout, MatrixA, MatrixB, RowMajor};
 
 use half::f16;
 
@@ -347,7 +349,7 @@ pub trait Simt: Copy {
     /// # Safety
     /// See the module's section on memory words, for the whole tile.
     #[track_caller]
-    unsafe fn wmma_load_a<L: Major>(self, tile: Shared<f16>, stride: u32) -> MatrixA<L>;
+    unsafe fn wmma_load_a<L: Layout>(self, tile: Shared<f16>, stride: u32) -> MatrixA<L>;
 
     /// Loads a 16 × 16 right operand (k, column) whose `L` index steps by `stride` elements.
     ///
@@ -357,7 +359,7 @@ pub trait Simt: Copy {
     /// # Safety
     /// See the module's section on memory words, for the whole tile.
     #[track_caller]
-    unsafe fn wmma_load_b<L: Major>(self, tile: Shared<f16>, stride: u32) -> MatrixB<L>;
+    unsafe fn wmma_load_b<L: Layout>(self, tile: Shared<f16>, stride: u32) -> MatrixB<L>;
 
     /// Loads a 16 × 16 f32 accumulator whose `L` index steps by `stride` elements.
     ///
@@ -368,7 +370,7 @@ pub trait Simt: Copy {
     /// # Safety
     /// See the module's section on memory words, for the whole tile.
     #[track_caller]
-    unsafe fn wmma_load_c<L: Major>(self, tile: Shared<f32>, stride: u32) -> Accumulator;
+    unsafe fn wmma_load_c<L: Layout>(self, tile: Shared<f32>, stride: u32) -> Accumulator;
 
     /// Stores a 16 × 16 f32 accumulator into shared memory, the `L` index stepping by `stride`
     /// elements.
@@ -380,7 +382,7 @@ pub trait Simt: Copy {
     /// # Safety
     /// See the module's section on memory words, for the whole tile.
     #[track_caller]
-    unsafe fn wmma_store_shared<L: Major>(self, tile: Shared<f32>, stride: u32, value: Accumulator);
+    unsafe fn wmma_store_shared<L: Layout>(self, tile: Shared<f32>, stride: u32, value: Accumulator);
 
     /// Stores a 16 × 16 f32 accumulator into global memory: as
     /// [`wmma_store_shared`](Self::wmma_store_shared), `.global`.
@@ -391,7 +393,7 @@ pub trait Simt: Copy {
     /// # Safety
     /// See the module's section on memory words, for the whole tile.
     #[track_caller]
-    unsafe fn wmma_store_global<L: Major>(self, tile: Global<f32>, stride: u32, value: Accumulator);
+    unsafe fn wmma_store_global<L: Layout>(self, tile: Global<f32>, stride: u32, value: Accumulator);
 
     // ------------------------------------------------------------------ matrices: products
 
@@ -402,7 +404,7 @@ pub trait Simt: Copy {
     /// exact; in which order and with how many bits they are summed, the ISA leaves open (at least
     /// single precision). ISA: Warp Level Matrix Multiply-Accumulate, `wmma.mma`.
     #[track_caller]
-    fn wmma_mma<A: Major, B: Major>(self, a: MatrixA<A>, b: MatrixB<B>, c: Accumulator) -> Accumulator;
+    fn wmma_mma<A: Layout, B: Layout>(self, a: MatrixA<A>, b: MatrixB<B>, c: Accumulator) -> Accumulator;
 
     /// `A · B + C`, 16 × 8 × 16, f16 operands, f32 accumulators. Lane maps: `gpu::fragment`.
     ///

@@ -21,7 +21,7 @@ use core::mem::transmute_copy;
 
 use half::f16;
 
-use super::{Accumulator, Dim3, Global, Major, MatrixA, MatrixB, Shared, Simt, Word, Word32};
+use super::{Accumulator, Dim3, Global, Layout, MatrixA, MatrixB, Shared, Simt, Word, Word32};
 
 // As large as the launch says, and aligned to `SHARED_ALIGN`.
 global_asm!(".extern .shared .align 1024 .b8 dyn_smem[];");
@@ -448,10 +448,10 @@ impl Simt for Ptx {
     }
 
     #[inline(always)]
-    unsafe fn wmma_load_a<L: Major>(self, tile: Shared<f16>, stride: u32) -> MatrixA<L> {
+    unsafe fn wmma_load_a<L: Layout>(self, tile: Shared<f16>, stride: u32) -> MatrixA<L> {
         // SAFETY: as for `load_shared`; so for the five below.
         MatrixA::from_registers(unsafe {
-            if L::IS_ROW {
+            if L::ROW_MAJOR {
                 wmma_load_operand!("a", "row", tile, stride)
             } else {
                 wmma_load_operand!("a", "col", tile, stride)
@@ -460,10 +460,10 @@ impl Simt for Ptx {
     }
 
     #[inline(always)]
-    unsafe fn wmma_load_b<L: Major>(self, tile: Shared<f16>, stride: u32) -> MatrixB<L> {
+    unsafe fn wmma_load_b<L: Layout>(self, tile: Shared<f16>, stride: u32) -> MatrixB<L> {
         // SAFETY: as above.
         MatrixB::from_registers(unsafe {
-            if L::IS_ROW {
+            if L::ROW_MAJOR {
                 wmma_load_operand!("b", "row", tile, stride)
             } else {
                 wmma_load_operand!("b", "col", tile, stride)
@@ -472,10 +472,10 @@ impl Simt for Ptx {
     }
 
     #[inline(always)]
-    unsafe fn wmma_load_c<L: Major>(self, tile: Shared<f32>, stride: u32) -> Accumulator {
+    unsafe fn wmma_load_c<L: Layout>(self, tile: Shared<f32>, stride: u32) -> Accumulator {
         // SAFETY: as above.
         unsafe {
-            if L::IS_ROW {
+            if L::ROW_MAJOR {
                 wmma_load_accumulator!("row", tile, stride)
             } else {
                 wmma_load_accumulator!("col", tile, stride)
@@ -484,10 +484,10 @@ impl Simt for Ptx {
     }
 
     #[inline(always)]
-    unsafe fn wmma_store_shared<L: Major>(self, tile: Shared<f32>, stride: u32, value: Accumulator) {
+    unsafe fn wmma_store_shared<L: Layout>(self, tile: Shared<f32>, stride: u32, value: Accumulator) {
         // SAFETY: as above.
         unsafe {
-            if L::IS_ROW {
+            if L::ROW_MAJOR {
                 wmma_store!("row", "shared", reg32, tile, stride, value);
             } else {
                 wmma_store!("col", "shared", reg32, tile, stride, value);
@@ -496,10 +496,10 @@ impl Simt for Ptx {
     }
 
     #[inline(always)]
-    unsafe fn wmma_store_global<L: Major>(self, tile: Global<f32>, stride: u32, value: Accumulator) {
+    unsafe fn wmma_store_global<L: Layout>(self, tile: Global<f32>, stride: u32, value: Accumulator) {
         // SAFETY: as above.
         unsafe {
-            if L::IS_ROW {
+            if L::ROW_MAJOR {
                 wmma_store!("row", "global", reg64, tile, stride, value);
             } else {
                 wmma_store!("col", "global", reg64, tile, stride, value);
@@ -508,9 +508,9 @@ impl Simt for Ptx {
     }
 
     #[inline(always)]
-    fn wmma_mma<A: Major, B: Major>(self, a: MatrixA<A>, b: MatrixB<B>, c: Accumulator) -> Accumulator {
+    fn wmma_mma<A: Layout, B: Layout>(self, a: MatrixA<A>, b: MatrixB<B>, c: Accumulator) -> Accumulator {
         let (a, b) = (a.registers(), b.registers());
-        match (A::IS_ROW, B::IS_ROW) {
+        match (A::ROW_MAJOR, B::ROW_MAJOR) {
             (true, true) => wmma_mma!("row.row", a, b, c),
             (true, false) => wmma_mma!("row.col", a, b, c),
             (false, true) => wmma_mma!("col.row", a, b, c),

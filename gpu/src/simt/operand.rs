@@ -5,55 +5,21 @@
 //! not one of a column-major tile, so a product states both of its layouts and a wrong pair of
 //! load and product does not compile.
 
-use core::fmt::Debug;
 use core::marker::PhantomData;
 
-mod sealed {
-    pub trait Sealed {}
-}
-
-/// Which index of a matrix runs along memory.
-pub trait Major: sealed::Sealed + Copy + Debug + Default + 'static {
-    /// The qualifier in PTX: `row` or `col`.
-    const PTX: &'static str;
-    /// Whether this is [`RowMajor`].
-    const IS_ROW: bool;
-}
-
-/// Rows are contiguous: element (r, c) stands at `r * stride + c`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RowMajor;
-
-/// Columns are contiguous: element (r, c) stands at `c * stride + r`.
-///
-/// A row-major `[n][k]` array, such as K in `Q Kᵀ`, is a column-major B of k × n.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ColMajor;
-
-impl sealed::Sealed for RowMajor {}
-impl sealed::Sealed for ColMajor {}
-
-impl Major for RowMajor {
-    const PTX: &'static str = "row";
-    const IS_ROW: bool = true;
-}
-
-impl Major for ColMajor {
-    const PTX: &'static str = "col";
-    const IS_ROW: bool = false;
-}
+pub use crate::fragment::{ColMajor, Layout, RowMajor};
 
 macro_rules! operand {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(transparent)]
-        pub struct $name<L: Major> {
+        pub struct $name<L: Layout> {
             registers: [u32; 4],
             layout: PhantomData<L>,
         }
 
-        impl<L: Major> $name<L> {
+        impl<L: Layout> $name<L> {
             /// The fragment in these registers, which hold two f16 each, the lower index in
             /// the lower half.
             #[inline(always)]

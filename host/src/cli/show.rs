@@ -25,8 +25,8 @@ const IDENTITY: &str = "identity";
 
 /// Draw which lane holds which element of a matrix, and in which register
 ///
-/// A cell shows the lane and, as an index, the i of its x[i]; a colour stands for a group of four
-/// lanes. `identity` draws the accumulator beside the A operand that it already is.
+/// A cell shows the lane and, as an index, which of the lane's elements it is; a colour stands for
+/// a group of four lanes. `identity` draws the accumulator beside the A operand that it already is.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The fragment to draw, as `--list` names them, or `identity`

@@ -107,3 +107,100 @@ impl Kernel for Quantize<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::simd::InstructionSet;
+    use super::super::simd::tests::run_on;
+    use super::*;
+    use crate::random::{Random, normal};
+
+    /// Groups of every kind: ordinary, one element only, all zero, halves, tiny, huge, and not finite.
+    fn values(columns: usize, rows: usize) -> Vec<f32> {
+        let mut random = Random(columns as u64);
+        let mut values: Vec<f32> = (0..rows * columns).map(|_| normal(&mut random) as f32).collect();
+        for (kind, group) in values.chunks_exact_mut(GROUP).enumerate() {
+            match kind % 9 {
+                1 => group[1..].fill(0.0),
+                2 => group.fill(0.0),
+                // The step is 1, so that halves must go to the even neighbour.
+                3 => group.iter_mut().enumerate().for_each(|(i, x)| *x = i as f32 - 16.5),
+                4 => group.iter_mut().for_each(|x| *x *= 1e-38),
+                5 => group.iter_mut().for_each(|x| *x *= 1e37),
+                6 => group[7] = f32::NAN,
+                7 => group[31] = f32::NEG_INFINITY,
+                8 => group.fill(-3000.0),
+                _ => {}
+            }
+            if kind % 9 == 3 {
+                group[0] = 127.0;
+            }
+        }
+        values
+    }
+
+    #[test]
+    fn groups_are_rounded_as_the_contract_says_on_every_set() {
+        for (columns, rows) in [(32, 1), (32, 10), (96, 3), (160, 2), (576, 3), (1056, 2)] {
+            let values = values(columns, rows);
+            for set in InstructionSet::available() {
+                let quantized = run_on(set, 1, || Quantized::new(&values, columns));
+                assert_eq!((quantized.d.len(), quantized.columns()), (rows * columns / GROUP, columns));
+                for row in 0..rows {
+                    let slice = quantized.slice(row, 0, columns);
+                    assert_eq!((slice.q.len(), slice.d.len()), (columns / GROUP, columns / GROUP));
+                    let sums = slice.sums.as_flattened();
+                    assert!(sums[columns / 16..].iter().all(|&sum| sum == 0.0), "the padding is not zero");
+                    for (group, x) in
+                        values[row * columns..(row + 1) * columns].chunks_exact(GROUP).enumerate()
+                    {
+                        let (q, d) = (&slice.q[group], slice.d[group]);
+                        let largest = x
+                            .iter()
+                            .fold(0.0_f32, |m, x| if m.is_nan() || x.abs() <= m { m } else { x.abs() });
+                        let what = format!("{columns} columns, {}, group {group} of row {row}", set.name());
+                        if !largest.is_finite() {
+                            assert!(!d.is_finite(), "{what}: a step of {d} hides {largest}");
+                            continue;
+                        }
+                        assert_eq!(d, largest / 127.0, "{what}");
+                        for (&x, &q) in x.iter().zip(q) {
+                            let ideal = if largest < 1e-36 { 0.0 } else { x * (127.0 / largest) };
+                            assert_eq!(f32::from(q), ideal.round_ties_even(), "{what}: {x}");
+                        }
+                        for (half, q) in q.chunks(16).enumerate() {
+                            let sum: f32 = q.iter().map(|&q| f32::from(q)).sum();
+                            assert_eq!(sums[2 * group + half], d * sum, "{what}: sum {half}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn slices_are_where_they_should_be() {
+        let (columns, rows) = (1056, 3);
+        let values: Vec<f32> = (0..columns * rows).map(|i| (i / 16) as f32 + 1.0).collect();
+        let quantized = Quantized::new(&values, columns);
+        for row in 0..rows {
+            for (start, len) in [(0, 128), (128, 32), (1024, 32), (256, 800)] {
+                let slice = quantized.slice(row, start, len);
+                assert_eq!(
+                    (slice.q.len(), slice.d.len(), slice.sums.len()),
+                    (len / 32, len / 32, len.div_ceil(128))
+                );
+                for (index, sum) in slice.sums.as_flattened()[..len / 16].iter().enumerate() {
+                    let expected = 16.0 * values[row * columns + start + 16 * index];
+                    let error = (sum - expected).abs();
+                    assert!(
+                        error <= 16.0 * (expected / 16.0 + 1.0) / 254.0,
+                        "row {row}, {start}: sum {index} is {sum}, expected {expected}"
+                    );
+                }
+                let first = f32::from(slice.q[0][31]) * slice.d[0];
+                assert_eq!(first, values[row * columns + start + 31], "row {row}, {start}");
+            }
+        }
+    }
+}

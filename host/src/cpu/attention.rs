@@ -5,6 +5,9 @@
 //! positions that are anchored at position 0: a token meets the same tiles in the same order
 //! however the prompt was cut, so its result has the same bits.
 
+#[cfg(test)]
+mod tests;
+
 use rayon::prelude::*;
 
 use super::cache::LayerCache;

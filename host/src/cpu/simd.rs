@@ -102,6 +102,10 @@ impl InstructionSet {
     /// environment variable `LANEMAP_CPU` names (`baseline`, `avx2`, `avx512`).
     #[must_use]
     pub fn selected() -> Self {
+        #[cfg(test)]
+        if let Some(set) = tests::FORCED.get() {
+            return set;
+        }
         static SELECTED: OnceLock<InstructionSet> = OnceLock::new();
         *SELECTED.get_or_init(|| {
             let sets = Self::available();
@@ -384,8 +388,31 @@ mod x86 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// The set of this thread, in place of the selected one.
+        pub(super) static FORCED: Cell<Option<InstructionSet>> = const { Cell::new(None) };
+    }
+
+    /// Runs `work` on so many threads that all use `set`.
+    pub(in crate::cpu) fn run_on<R: Send>(
+        set: InstructionSet,
+        threads: usize,
+        work: impl FnOnce() -> R + Send,
+    ) -> R {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .start_handler(move |_| FORCED.set(Some(set)))
+            .build()
+            .unwrap();
+        pool.install(work)
+    }
 
     struct Dot([u8; 32], [i8; 32], bool);
     impl Kernel for Dot {

@@ -31,6 +31,21 @@ impl Architecture {
             Self::Gemma3 => "gemma3",
         }
     }
+
+    /// The roles of those tensors of a layer that not every architecture has, but this one always.
+    pub(super) const fn own_tensors(self) -> &'static [&'static str] {
+        match self {
+            Self::Llama => &[],
+            Self::Qwen2 => &["attn_q.bias", "attn_k.bias", "attn_v.bias"],
+            Self::Qwen3 => &["attn_q_norm.weight", "attn_k_norm.weight"],
+            Self::Gemma3 => &[
+                "attn_q_norm.weight",
+                "attn_k_norm.weight",
+                "post_attention_norm.weight",
+                "post_ffw_norm.weight",
+            ],
+        }
+    }
 }
 
 /// The gate's activation in a gated feed-forward layer.
@@ -256,17 +271,26 @@ impl<'a> Keys<'a> {
         ModelError::MissingKey { path: self.gguf.path().to_owned(), key: self.full(key) }
     }
 
-    /// A finite number above zero. A soft-cap of zero means none, hence `None` for zero.
+    /// A finite number above zero; zero itself is taken as none, as soft-caps and factors are
+    /// written that are not there.
     fn optional_positive(&self, key: &str) -> Result<Option<f32>, ModelError> {
         match self.gguf.f32(&self.full(key))? {
             None | Some(0.0) => Ok(None),
             Some(value) if value.is_finite() && value > 0.0 => Ok(Some(value)),
-            Some(value) => Err(self.invalid(key, value, "it must be a finite number above zero".to_owned())),
+            Some(value) => Err(self.not_positive(key, value)),
         }
     }
 
     fn positive(&self, key: &str) -> Result<f32, ModelError> {
-        self.optional_positive(key)?.ok_or_else(|| self.missing(key))
+        match (self.optional_positive(key)?, self.gguf.f32(&self.full(key))?) {
+            (Some(value), _) => Ok(value),
+            (None, Some(zero)) => Err(self.not_positive(key, zero)),
+            (None, None) => Err(self.missing(key)),
+        }
+    }
+
+    fn not_positive(&self, key: &str, value: f32) -> ModelError {
+        self.invalid(key, value, "it must be a finite number above zero".to_owned())
     }
 
     fn vocab_size(&self) -> Result<usize, ModelError> {

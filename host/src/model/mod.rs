@@ -15,6 +15,8 @@ pub use config::{Activation, Architecture, Config, SlidingWindow};
 pub use rope::{Rope, RopeOrder, RopeScaling, RopeTable};
 pub use weights::{Layer, Matrix};
 
+use gpu::quant::Format;
+
 use crate::gguf::{Gguf, GgufError};
 use weights::Tensors;
 
@@ -75,6 +77,24 @@ pub enum ModelError {
         /// The dimensions that the configuration asks for.
         expected: Vec<u64>,
     },
+    /// The file holds a tensor that the decoder has no use for.
+    #[error("{}: the tensor `{tensor}` is none that the decoder uses; the model would not give its own text without it", path.display())]
+    UnknownTensor {
+        /// The model's file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A norm or a bias is stored in blocks.
+    #[error("{}: the tensor `{tensor}` is stored as {format}; norms and biases must be F32, F16 or BF16", path.display())]
+    VectorFormat {
+        /// The model's file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// How it is stored.
+        format: Format,
+    },
 }
 
 /// A decoder's configuration and weights. The weights stay in the mapped file.
@@ -91,7 +111,7 @@ pub struct Model {
 
 impl Model {
     /// Finds the tensors of the decoder that the file's metadata describes and checks their
-    /// shapes. Reads only the small ones (norms, biases); the matrices stay where they are.
+    /// shapes; a tensor without a role is refused. Reads only the small ones (norms, biases); the matrices stay where they are.
     ///
     /// # Errors
     /// See [`ModelError`].
@@ -110,6 +130,7 @@ impl Model {
         for index in 0..config.layers {
             layers.push(Layer::load(&tensors, &config, index)?);
         }
+        tensors.check_all_found()?;
         Ok(Self { config, embedding, output, output_norm, rope_factors, layers, gguf })
     }
 

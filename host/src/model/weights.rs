@@ -1,5 +1,8 @@
 //! The tensors of a decoder by their role, with checked shapes.
 
+use std::cell::RefCell;
+use std::collections::HashSet;
+
 use gpu::quant::{Format, dequantize_row};
 
 use crate::gguf::{Gguf, TensorInfo};
@@ -64,7 +67,11 @@ impl Layer {
         let name = |role: &str| format!("blk.{index}.{role}");
         let matrix = |role: &str, columns, rows| tensors.matrix(&name(role), columns, rows);
         let vector = |role: &str, len| tensors.vector(&name(role), len);
-        let optional = |role: &str, len| tensors.optional_vector(&name(role), len);
+        let own = config.architecture.own_tensors();
+        let optional = |role: &str, len| match own.contains(&role) {
+            true => tensors.vector(&name(role), len).map(Some),
+            false => tensors.optional_vector(&name(role), len),
+        };
         Ok(Self {
             attention_norm: vector("attn_norm.weight", width)?,
             query: matrix("attn_q.weight", width, query_width)?,
@@ -90,15 +97,29 @@ impl Layer {
 /// The file's tensors, looked up by name and expected shape.
 pub(super) struct Tensors<'a> {
     gguf: &'a Gguf,
+    found: RefCell<HashSet<&'a str>>,
 }
 
 impl<'a> Tensors<'a> {
     pub(super) fn new(gguf: &'a Gguf) -> Self {
-        Self { gguf }
+        Self { gguf, found: RefCell::default() }
+    }
+
+    /// Refuses a file that holds more than was looked up: a bias or an adapter that is passed over
+    /// would show in the text and nowhere else.
+    pub(super) fn check_all_found(&self) -> Result<(), ModelError> {
+        let found = self.found.borrow();
+        match self.gguf.tensors().iter().find(|tensor| !found.contains(tensor.name.as_str())) {
+            None => Ok(()),
+            Some(TensorInfo { name, .. }) => {
+                Err(ModelError::UnknownTensor { path: self.gguf.path().to_owned(), tensor: name.clone() })
+            }
+        }
     }
 
     fn find(&self, name: &str, dims: &[u64]) -> Result<Option<&'a TensorInfo>, ModelError> {
         let Some(tensor) = self.gguf.tensor(name) else { return Ok(None) };
+        self.found.borrow_mut().insert(&tensor.name);
         if tensor.dims() == dims {
             Ok(Some(tensor))
         } else {
@@ -132,6 +153,14 @@ impl<'a> Tensors<'a> {
     /// A one-dimensional tensor as f32.
     pub(super) fn optional_vector(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>, ModelError> {
         let Some(tensor) = self.find(name, &[len as u64])? else { return Ok(None) };
+        // Blocks are a fraction of their values' size: a small file could ask for a large copy.
+        if tensor.format.block_elements() > 1 {
+            return Err(ModelError::VectorFormat {
+                path: self.gguf.path().to_owned(),
+                tensor: name.to_owned(),
+                format: tensor.format,
+            });
+        }
         let mut values = vec![0.0; len];
         dequantize_row(tensor.format, self.gguf.data(tensor), &mut values)
             .expect("the reader checked the tensor's length against its format");

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::panic::Location;
+use std::boxed::Box;
 use std::string::String;
 use std::vec::Vec;
 
@@ -25,7 +26,7 @@ pub struct EmulatorError {
     /// The schedule under which it failed: a launch with the same seed fails in the same way.
     pub seed: u64,
     /// What is wrong.
-    pub fault: Fault,
+    pub fault: Box<Fault>,
 }
 
 /// What is wrong.
@@ -171,6 +172,8 @@ pub struct Gathering {
 }
 
 impl core::error::Error for EmulatorError {}
+
+impl core::error::Error for Fault {}
 
 impl fmt::Display for EmulatorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

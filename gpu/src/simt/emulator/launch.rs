@@ -1,6 +1,7 @@
 //! Launches: blocks over the host's cores, errors in the order of blocks.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::boxed::Box;
 use std::format;
 use std::string::String;
 use std::sync::{Mutex, PoisonError};
@@ -78,7 +79,7 @@ impl Emulator {
             thread: None,
             location: None,
             seed: self.seed,
-            fault: Fault::Launch { problem },
+            fault: Box::new(Fault::Launch { problem }),
         })?;
         let warps = (launch.threads / WARP_LANES) as usize;
         let workers = thread::available_parallelism().map_or(1, usize::from).min(blocks as usize);

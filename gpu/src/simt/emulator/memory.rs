@@ -132,7 +132,7 @@ impl Memory {
                 pages.iter().flat_map(|page| lock(page).data.to_vec()).collect()
             }
         };
-        bytemuck::pod_collect_to_vec(&bytes)
+        bytes.chunks_exact(size_of::<T>().max(1)).map(bytemuck::pod_read_unaligned).collect()
     }
 
     /// Whether kernels have written each byte of the buffer once: none left out, none written

@@ -4,7 +4,7 @@
 use core::arch::asm;
 
 use super::Ptx;
-use crate::simt::{Global, Hopper, Major, MatrixDescriptor, Shared};
+use crate::simt::{Global, Hopper, Layout, MatrixDescriptor, Shared};
 
 /// One `match` arm for every width: `wgmma` with as many accumulators as the arm's list.
 ///
@@ -207,7 +207,7 @@ impl Hopper for Ptx {
     }
 
     #[inline(always)]
-    unsafe fn wgmma_f16<A: Major, B: Major, const REGISTERS: usize>(
+    unsafe fn wgmma_f16<A: Layout, B: Layout, const REGISTERS: usize>(
         self,
         d: &mut [f32; REGISTERS],
         a: MatrixDescriptor,
@@ -215,17 +215,17 @@ impl Hopper for Ptx {
         accumulate: bool,
     ) {
         // Not transposed means that K is contiguous: rows of A, columns of B.
-        wgmma_widths!(d, { a }, b, accumulate, [!A::IS_ROW as i32, B::IS_ROW as i32]);
+        wgmma_widths!(d, { a }, b, accumulate, [!A::ROW_MAJOR as i32, B::ROW_MAJOR as i32]);
     }
 
     #[inline(always)]
-    unsafe fn wgmma_f16_register_a<B: Major, const REGISTERS: usize>(
+    unsafe fn wgmma_f16_register_a<B: Layout, const REGISTERS: usize>(
         self,
         d: &mut [f32; REGISTERS],
         a: [u32; 4],
         b: MatrixDescriptor,
         accumulate: bool,
     ) {
-        wgmma_widths!(d, [a], b, accumulate, [B::IS_ROW as i32]);
+        wgmma_widths!(d, [a], b, accumulate, [B::ROW_MAJOR as i32]);
     }
 }

@@ -263,7 +263,7 @@ mod tests {
         let picture = Picture::identity(None);
         let narrow = drawn(&picture, Some(80));
         assert!(widest(&narrow) <= 80, "{narrow}");
-        assert_eq!(narrow.matches(" 28₇").count(), 2 + 1, "both maps, and the key:\n{narrow}");
+        assert_eq!(narrow.matches(" 28₇").count(), 2, "both maps:\n{narrow}");
         assert!(widest(&drawn(&picture, Some(1000))) > 100, "side by side where there is room");
 
         let wide = Picture::of(&gpu::fragment::wgmma::D_N128, None);

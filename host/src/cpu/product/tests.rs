@@ -1,1 +1,297 @@
-//! x
+//! Products against scalar sums in f64 over the same blocks and the same 8-bit activations.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use gpu::quant::dequantize_row;
+
+use super::super::simd::InstructionSet;
+use super::super::simd::tests::run_on;
+use super::*;
+use crate::random::{Random, normal, random_blocks};
+
+const INPUT_ROWS: [usize; 6] = [1, 2, 3, 4, 5, 9];
+const WEIGHT_ROWS: [usize; 5] = [1, 3, 4, 5, 17];
+
+/// Weights and inputs, with as many rows as the tests need at most.
+struct Case {
+    format: Format,
+    columns: usize,
+    /// In words of eight bytes, so that the rows are aligned as in a file.
+    weights: Vec<u64>,
+    inputs: Vec<f32>,
+}
+
+impl Case {
+    const INPUT_ROWS: usize = 9;
+    const WEIGHT_ROWS: usize = 17;
+
+    fn new(format: Format, columns: usize) -> Self {
+        let mut random = Random((columns * 64) as u64 + u64::from(format.id()));
+        let bytes = random_blocks(format, Self::WEIGHT_ROWS * columns, 0.05, &mut random);
+        let mut weights = vec![0; bytes.len().div_ceil(8)];
+        bytemuck::cast_slice_mut(&mut weights)[..bytes.len()].copy_from_slice(&bytes);
+        let mut inputs: Vec<f32> =
+            (0..Self::INPUT_ROWS * columns).map(|_| normal(&mut random) as f32).collect();
+        // An outlier, as activations have them.
+        inputs[columns / 2] *= 50.0;
+        Self { format, columns, weights, inputs }
+    }
+
+    /// The products of some inputs with the first rows of weights, on the threads of the caller.
+    fn run(&self, exact: bool, inputs: &[f32], rows: usize) -> Vec<f32> {
+        let bytes = rows * self.format.row_bytes(self.columns).unwrap();
+        let weights = &bytemuck::cast_slice(&self.weights)[..bytes];
+        let mut out = vec![f32::NAN; inputs.len() / self.columns * rows];
+        let input = Input::new(inputs, self.columns, exact, [self.format]);
+        multiply(&input, [Product { format: self.format, weights, rows, out: &mut out }]);
+        out
+    }
+
+    fn expected(&self, exact: bool) -> Expected {
+        let row_bytes = self.format.row_bytes(self.columns).unwrap();
+        let bytes: &[u8] = bytemuck::cast_slice(&self.weights);
+        let mut weights = vec![f32::NAN; Self::WEIGHT_ROWS * self.columns];
+        dequantize_row(self.format, &bytes[..Self::WEIGHT_ROWS * row_bytes], &mut weights).unwrap();
+        let mut inputs: Vec<f64> = self.inputs.iter().map(|&x| x.into()).collect();
+        if !exact && self.format.block_elements() > 1 {
+            inputs.chunks_mut(32).for_each(round_to_8_bits);
+        }
+        let mut expected = Expected { exact, values: Vec::new(), plain_error: 0.0, magnitude: 0.0 };
+        for input in inputs.chunks(self.columns) {
+            for row in weights.chunks(self.columns) {
+                let terms = || row.iter().zip(input).map(|(&w, &x)| f64::from(w) * x);
+                let value: f64 = terms().sum();
+                let input: Vec<f32> = input.iter().map(|&x| x as f32).collect();
+                let unsigned = !exact && self.format.block_elements() > 1;
+                let plain = if unsigned { plain_unsigned(row, &input) } else { plain(row, &input) };
+                let magnitude: f64 = terms().map(f64::abs).sum();
+                expected.plain_error = expected.plain_error.max((f64::from(plain) - value).abs());
+                expected.magnitude = expected.magnitude.max(magnitude);
+                expected.values.push(value);
+            }
+        }
+        expected
+    }
+}
+
+/// A plain loop in f32.
+fn plain(weights: &[f32], inputs: &[f32]) -> f32 {
+    weights.iter().zip(inputs).map(|(w, x)| w * x).sum()
+}
+
+/// A plain loop in f32 over weights as unsigned numbers with an offset, `w = (w + m) - m`, which is how
+/// quants are multiplied. The offset `m` of 16 weights is taken as their largest magnitude.
+fn plain_unsigned(weights: &[f32], inputs: &[f32]) -> f32 {
+    let mut sum = 0.0;
+    for (weights, inputs) in weights.chunks(16).zip(inputs.chunks(16)) {
+        let offset = weights.iter().fold(0.0_f32, |m, w| m.max(w.abs()));
+        for (w, x) in weights.iter().zip(inputs) {
+            sum += (w + offset) * x;
+            sum -= offset * x;
+        }
+    }
+    sum
+}
+
+/// The contract of the default mode's activations, written a second time: the step is an f32.
+fn round_to_8_bits(group: &mut [f64]) {
+    let largest = group.iter().fold(0.0_f32, |m, &x| m.max(x.abs() as f32));
+    let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+    let step = f64::from(largest / 127.0);
+    group.iter_mut().for_each(|x| *x = f64::from((*x as f32 * inverse).round_ties_even()) * step);
+}
+
+struct Expected {
+    exact: bool,
+    /// Input rows × weight rows.
+    values: Vec<f64>,
+    /// The largest error of a plain loop in f32.
+    plain_error: f64,
+    /// The largest sum of the terms' magnitudes.
+    magnitude: f64,
+}
+
+impl Expected {
+    /// Holds outputs to the values. In the exact mode they are off by one rounding of the output, and
+    /// the sums by what f64 loses; otherwise by twice the error of the plain loop and one rounding.
+    fn hold(&self, what: &str, got: &[f32]) {
+        assert_eq!(got.len(), self.values.len());
+        for (index, (&got, &value)) in got.iter().zip(&self.values).enumerate() {
+            let rounding = value.abs() * 2.0_f64.powi(-24);
+            let allowed = rounding + if self.exact { 1e-13 * self.magnitude } else { 2.0 * self.plain_error };
+            let error = (f64::from(got) - value).abs();
+            // Written so that a NaN fails.
+            assert!(
+                error <= allowed,
+                "{what}: output {index} is {got}, expected {value}: error {error:.1e}, allowed {allowed:.1e}"
+            );
+        }
+    }
+}
+
+fn columns_of(format: Format) -> &'static [usize] {
+    match format.block_elements() {
+        1 => &[1, 7, 33, 576, 1024, 1056, 2304],
+        32 => &[32, 96, 160, 576, 1024, 1056, 2304],
+        _ => &[256, 768, 1024, 1280, 2304],
+    }
+}
+
+#[test]
+fn every_format_size_mode_and_instruction_set() {
+    for format in Format::ALL {
+        for &columns in columns_of(format) {
+            let case = Case::new(format, columns);
+            for exact in [true, false] {
+                let expected = case.expected(exact);
+                for set in InstructionSet::available() {
+                    let what = format!("{format}, {columns} columns, exact {exact}, {}", set.name());
+                    let whole = run_on(set, 1, || case.run(exact, &case.inputs, Case::WEIGHT_ROWS));
+                    expected.hold(&what, &whole);
+                    run_on(set, 1, || parts_have_the_bits_of(&case, exact, &whole, &what));
+                }
+            }
+        }
+    }
+}
+
+/// Fewer inputs and fewer weights give the same bits.
+fn parts_have_the_bits_of(case: &Case, exact: bool, whole: &[f32], what: &str) {
+    for inputs in INPUT_ROWS {
+        for weights in WEIGHT_ROWS {
+            // The last inputs, so that a row's place in the batch changes.
+            let first = Case::INPUT_ROWS - inputs;
+            let part = case.run(exact, &case.inputs[first * case.columns..], weights);
+            for (index, got) in part.iter().enumerate() {
+                let place = (first + index / weights) * Case::WEIGHT_ROWS + index % weights;
+                assert_eq!(
+                    got.to_bits(),
+                    whole[place].to_bits(),
+                    "{what}: output {index} of {inputs} × {weights}: {got} and {}",
+                    whole[place]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_do_not_change_a_bit() {
+    for (format, columns) in
+        [(Format::Q4_1, 576), (Format::Q6_K, 1280), (Format::F16, 33), (Format::Q8_0, 2304)]
+    {
+        let case = Case::new(format, columns);
+        for exact in [true, false] {
+            for inputs in INPUT_ROWS {
+                let run = |threads| {
+                    let inputs = &case.inputs[..inputs * columns];
+                    let out = run_on(InstructionSet::selected(), threads, || {
+                        case.run(exact, inputs, Case::WEIGHT_ROWS)
+                    });
+                    assert!(out.iter().all(|x| x.is_finite()));
+                    out
+                };
+                let one = run(1);
+                for threads in [2, 3] {
+                    assert_eq!(
+                        run(threads),
+                        one,
+                        "{format}, exact {exact}, {inputs} inputs, {threads} threads"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Several products of one input, of different formats and sizes, each in its own place.
+#[test]
+fn products_beside_each_other() {
+    let cases = [Format::Q4_K, Format::F16, Format::Q8_0, Format::F32].map(|format| Case::new(format, 768));
+    let inputs = &cases[0].inputs[..3 * 768];
+    for exact in [true, false] {
+        for threads in [1, 2, 3] {
+            run_on(InstructionSet::selected(), threads, || {
+                let rows = [17, 1, 5, 3];
+                let mut outs = rows.map(|rows| vec![f32::NAN; 3 * rows]);
+                let input = Input::new(inputs, 768, exact, cases.iter().map(|case| case.format));
+                let products = cases.iter().zip(rows).zip(&mut outs).map(|((case, rows), out)| {
+                    let bytes = rows * case.format.row_bytes(768).unwrap();
+                    let weights = &bytemuck::cast_slice(&case.weights)[..bytes];
+                    Product { format: case.format, weights, rows, out }
+                });
+                multiply(&input, products);
+                for ((case, rows), out) in cases.iter().zip(rows).zip(&outs) {
+                    assert_eq!(*out, case.run(exact, inputs, rows), "{}, exact {exact}", case.format);
+                }
+            });
+        }
+    }
+}
+
+/// Activations whose sums, steps or products leave the range of f16, or vanish.
+#[test]
+fn large_and_vanishing_activations() {
+    let columns = 768;
+    for format in Format::ALL {
+        let mut case = Case::new(format, columns);
+        for (row, inputs) in case.inputs.chunks_mut(columns).enumerate() {
+            match row {
+                // One block of constant sign: its sum is 96 000.
+                0 => inputs[64..96].fill(3000.0),
+                1 => inputs[64..96].fill(-3000.0),
+                2 => inputs[100] = 60_000.0,
+                3 => inputs.fill(0.0),
+                4 => inputs.fill(3000.0),
+                5 => inputs[..256].fill(0.0),
+                6 => inputs.iter_mut().for_each(|x| *x *= 1e-30),
+                7 => inputs.iter_mut().for_each(|x| *x *= 1e20),
+                _ => inputs.fill(-60_000.0),
+            }
+        }
+        for exact in [true, false] {
+            for set in InstructionSet::available() {
+                // Each row by itself: the bound is that of its own size.
+                for row in 0..Case::INPUT_ROWS {
+                    let inputs = case.inputs[row * columns..(row + 1) * columns].to_vec();
+                    let alone = Case { inputs, weights: case.weights.clone(), ..case };
+                    let out = run_on(set, 1, || alone.run(exact, &alone.inputs, Case::WEIGHT_ROWS));
+                    alone
+                        .expected(exact)
+                        .hold(&format!("{format}, row {row}, exact {exact}, {}", set.name()), &out);
+                    if row == 3 {
+                        assert!(out.iter().all(|&x| x == 0.0), "{format}: {out:?} from nothing but zeros");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A NaN or an infinity in a row of inputs makes that row's outputs not finite, and no other's.
+#[test]
+fn what_is_not_finite_stays_so_and_stays_in_its_row() {
+    for format in Format::ALL {
+        let columns = 768;
+        let case = Case::new(format, columns);
+        for (bad, at) in [(f32::NAN, 0), (f32::NAN, 767), (f32::INFINITY, 300), (f32::NEG_INFINITY, 31)] {
+            let mut inputs = case.inputs[..5 * columns].to_vec();
+            inputs[2 * columns + at] = bad;
+            for exact in [true, false] {
+                for set in InstructionSet::available() {
+                    let rows = Case::WEIGHT_ROWS;
+                    let clean = run_on(set, 1, || case.run(exact, &case.inputs[..5 * columns], rows));
+                    let out = run_on(set, 1, || case.run(exact, &inputs, rows));
+                    for (index, (x, clean)) in out.iter().zip(clean).enumerate() {
+                        let what = format!("{format}, {bad} at {at}, exact {exact}, {}", set.name());
+                        if index / rows == 2 {
+                            assert!(!x.is_finite(), "{what}: output {index} is {x}");
+                        } else {
+                            assert_eq!(x.to_bits(), clean.to_bits(), "{what}: output {index}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

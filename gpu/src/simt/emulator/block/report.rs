@@ -1,6 +1,7 @@
 //! From what went wrong inside to an error that a reader can use.
 
 use core::panic::Location;
+use std::boxed::Box;
 use std::vec::Vec;
 
 use super::{Block, State, Status};
@@ -22,7 +23,7 @@ impl Block<'_> {
             thread,
             location,
             seed: context.seed,
-            fault,
+            fault: Box::new(fault),
         }
     }
 
@@ -54,7 +55,7 @@ impl State {
     pub(super) fn verdict(&mut self) -> Option<EmulatorError> {
         let (doubt, failure) = (self.doubt.take(), self.failure.take());
         let race = failure.as_ref().is_some_and(|failure| {
-            matches!(failure.fault, Fault::Race { .. } | Fault::CopyNotWaitedFor { .. })
+            matches!(*failure.fault, Fault::Race { .. } | Fault::CopyNotWaitedFor { .. })
         });
         if race { failure } else { doubt.or(failure) }
     }

@@ -241,7 +241,7 @@ impl Random {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (((z ^ z >> 31) >> 32) * u64::from(n) >> 32) as u32
+        ((((z ^ z >> 31) >> 32) * u64::from(n)) >> 32) as u32
     }
 
     fn shuffle(&mut self, items: &mut [u32]) {

@@ -11,7 +11,7 @@ use crate::simt::emulator::error::Fault;
 use crate::simt::emulator::memory::Toucher;
 use crate::simt::emulator::shared::SHARED_BASE;
 use crate::simt::emulator::warp::{Operand, Tile, WarpWord};
-use crate::simt::{Accumulator, Ampere, Dim3, Global, Major, MatrixA, MatrixB, Shared, Simt, Word, Word32};
+use crate::simt::{Accumulator, Ampere, Dim3, Global, Layout, MatrixA, MatrixB, Shared, Simt, Word, Word32};
 
 /// Registers of a warp's word: these, and zeros.
 fn inputs<const N: usize>(parts: [&[u32]; N]) -> [u32; 16] {
@@ -215,30 +215,30 @@ impl Simt for Lane<'_> {
         self.load_matrices(row, true)
     }
 
-    unsafe fn wmma_load_a<L: Major>(self, tile: Shared<f16>, stride: u32) -> MatrixA<L> {
-        MatrixA::from_registers(first(self.load_tile(Operand::A, L::IS_ROW, tile, stride)))
+    unsafe fn wmma_load_a<L: Layout>(self, tile: Shared<f16>, stride: u32) -> MatrixA<L> {
+        MatrixA::from_registers(first(self.load_tile(Operand::A, L::ROW_MAJOR, tile, stride)))
     }
 
-    unsafe fn wmma_load_b<L: Major>(self, tile: Shared<f16>, stride: u32) -> MatrixB<L> {
-        MatrixB::from_registers(first(self.load_tile(Operand::B, L::IS_ROW, tile, stride)))
+    unsafe fn wmma_load_b<L: Layout>(self, tile: Shared<f16>, stride: u32) -> MatrixB<L> {
+        MatrixB::from_registers(first(self.load_tile(Operand::B, L::ROW_MAJOR, tile, stride)))
     }
 
-    unsafe fn wmma_load_c<L: Major>(self, tile: Shared<f32>, stride: u32) -> Accumulator {
-        self.load_tile(Operand::C, L::IS_ROW, tile, stride).map(f32::from_bits)
+    unsafe fn wmma_load_c<L: Layout>(self, tile: Shared<f32>, stride: u32) -> Accumulator {
+        self.load_tile(Operand::C, L::ROW_MAJOR, tile, stride).map(f32::from_bits)
     }
 
-    unsafe fn wmma_store_shared<L: Major>(self, tile: Shared<f32>, stride: u32, value: Accumulator) {
-        let word = WarpWord::WmmaStoreShared { row_major: L::IS_ROW, address: tile.address(), stride };
+    unsafe fn wmma_store_shared<L: Layout>(self, tile: Shared<f32>, stride: u32, value: Accumulator) {
+        let word = WarpWord::WmmaStoreShared { row_major: L::ROW_MAJOR, address: tile.address(), stride };
         self.meet(word, Location::caller(), &inputs([&value.map(f32::to_bits)]));
     }
 
-    unsafe fn wmma_store_global<L: Major>(self, tile: Global<f32>, stride: u32, value: Accumulator) {
-        let word = WarpWord::WmmaStoreGlobal { row_major: L::IS_ROW, address: tile.address(), stride };
+    unsafe fn wmma_store_global<L: Layout>(self, tile: Global<f32>, stride: u32, value: Accumulator) {
+        let word = WarpWord::WmmaStoreGlobal { row_major: L::ROW_MAJOR, address: tile.address(), stride };
         self.meet(word, Location::caller(), &inputs([&value.map(f32::to_bits)]));
     }
 
-    fn wmma_mma<A: Major, B: Major>(self, a: MatrixA<A>, b: MatrixB<B>, c: Accumulator) -> Accumulator {
-        let word = WarpWord::WmmaMma { a_row_major: A::IS_ROW, b_row_major: B::IS_ROW };
+    fn wmma_mma<A: Layout, B: Layout>(self, a: MatrixA<A>, b: MatrixB<B>, c: Accumulator) -> Accumulator {
+        let word = WarpWord::WmmaMma { a_row_major: A::ROW_MAJOR, b_row_major: B::ROW_MAJOR };
         let registers = inputs([&a.registers(), &b.registers(), &c.map(f32::to_bits)]);
         self.meet(word, Location::caller(), &registers).map(f32::from_bits)
     }

@@ -29,7 +29,7 @@ fn accesses_outside_of_a_buffer_name_it() {
             s.load_global(Global::<u8>::from_address(wild));
         };
         let error = play(&mut memory, 0, one_block(32, 0), body).unwrap_err();
-        assert!(matches!(error.fault, Fault::OutOfBounds { .. }), "{wild:#x}: {error}");
+        assert!(matches!(*error.fault, Fault::OutOfBounds { .. }), "{wild:#x}: {error}");
     }
 }
 
@@ -71,7 +71,7 @@ fn an_input_is_not_written() {
     // SAFETY: see above.
     let body = move |s: Lane<'_>| unsafe { s.store_global(input.at(u64::from(s.thread())), 1) };
     let error = play(&mut memory, 0, one_block(32, 0), body).unwrap_err();
-    assert!(matches!(error.fault, Fault::ReadOnly { .. }), "{error}");
+    assert!(matches!(*error.fault, Fault::ReadOnly { .. }), "{error}");
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn lanes_of_a_block_race_in_global_memory_too() {
         let out = memory.output("out", 64);
         play(&mut memory, seed, one_block(64, 0), body(out, true)).unwrap();
         let error = play(&mut memory, seed, one_block(64, 0), body(out, false)).unwrap_err();
-        assert!(matches!(error.fault, Fault::Race { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::Race { .. }), "{error}");
     }
 }
 
@@ -115,7 +115,7 @@ fn two_blocks_that_write_one_byte_are_reported_alike_every_time() {
             }
         };
         let error = play(&mut memory, 0, blocks(8, 32), body).unwrap_err();
-        let Fault::BlockRace { writes: true, other: Some(0), .. } = error.fault else { panic!("{error}") };
+        let Fault::BlockRace { writes: true, other: Some(0), .. } = *error.fault else { panic!("{error}") };
         texts.push(text(&error));
     }
     assert!(texts[0].contains("byte 128 of 1040 of buffer `out`, which block 0 touched"), "{}", texts[0]);
@@ -140,7 +140,7 @@ fn a_block_does_not_read_what_another_writes_in_the_same_launch() {
             }
         };
         let error = play(&mut memory, 0, blocks(2, 32), body).unwrap_err();
-        let Fault::BlockRace { writes, other: Some(0), .. } = error.fault else { panic!("{error}") };
+        let Fault::BlockRace { writes, other: Some(0), .. } = *error.fault else { panic!("{error}") };
         assert_eq!((writes, error.block.unwrap().x), (!write_first, 1));
     }
 }
@@ -164,7 +164,7 @@ fn a_constant_is_not_written_by_anybody() {
             }
         };
         let error = play(&mut memory, 0, one_block(32, 0), body).unwrap_err();
-        assert!(matches!(error.fault, Fault::NotConstant { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::NotConstant { .. }), "{error}");
     }
 }
 

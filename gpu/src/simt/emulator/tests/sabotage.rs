@@ -41,7 +41,7 @@ fn a_removed_barrier_is_a_race() {
     silent(launch, neighbours::<true>);
     for error in reported(launch, neighbours::<false>) {
         // A race whichever comes first: the neighbour's write, or the read of what it will write.
-        assert!(matches!(error.fault, Fault::Race { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::Race { .. }), "{error}");
         assert!(error.location.unwrap().file().ends_with("sabotage.rs"));
     }
 }
@@ -55,7 +55,7 @@ fn a_race_names_both_sides() {
         unsafe { s.store_shared(word, s.thread()) };
     };
     let error = play(&mut Memory::new(), 0, one_block(32, 4), body).unwrap_err();
-    let Fault::Race { place, writes: true, other } = &error.fault else { panic!("{error}") };
+    let Fault::Race { place, writes: true, other } = &*error.fault else { panic!("{error}") };
     assert_eq!((shared_offset(place), error.thread, other.warp, other.lane), (0, Some(1), 0, Some(0)));
     assert!(other.wrote && other.location == error.location.unwrap());
     let text = text(&error);
@@ -99,13 +99,13 @@ fn a_removed_wait_is_stale_data() {
 
         let error =
             play(&mut memory, seed, launch, move |s: Lane<'_>| staged::<false, true>(s, from)).unwrap_err();
-        assert!(matches!(error.fault, Fault::CopyNotWaitedFor { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::CopyNotWaitedFor { .. }), "{error}");
         assert!(text(&error).contains("copy not waited for"), "{error}");
 
         // Waited for, but only by the lane that began it.
         let error =
             play(&mut memory, seed, launch, move |s: Lane<'_>| staged::<true, false>(s, from)).unwrap_err();
-        assert!(matches!(error.fault, Fault::Race { .. } | Fault::CopyNotWaitedFor { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::Race { .. } | Fault::CopyNotWaitedFor { .. }), "{error}");
     }
 }
 
@@ -134,7 +134,7 @@ fn a_stale_stage_of_an_older_copy_is_found_too() {
     };
     play(&mut memory, 1, one_block(32, 128), body(false)).unwrap();
     let error = play(&mut memory, 1, one_block(32, 128), body(true)).unwrap_err();
-    assert!(matches!(error.fault, Fault::CopyNotWaitedFor { .. }), "{error}");
+    assert!(matches!(*error.fault, Fault::CopyNotWaitedFor { .. }), "{error}");
     assert!(text(&error).contains("still stale"), "{error}");
 }
 
@@ -163,7 +163,7 @@ fn a_stride_for_256_threads_under_128_leaves_rows_uninitialized() {
     let launch = one_block(128, 1024);
     silent(launch, fill::<128>);
     for error in reported(launch, fill::<256>) {
-        let Fault::Uninitialized { place } = &error.fault else { panic!("{error}") };
+        let Fault::Uninitialized { place } = &*error.fault else { panic!("{error}") };
         // Row 16 of 8 words is the first that nobody wrote.
         assert_eq!(shared_offset(place), 16 * 8 * 4);
         assert_eq!(error.thread, Some(0));
@@ -175,7 +175,7 @@ fn a_stride_for_256_threads_under_128_leaves_rows_uninitialized() {
 fn a_shared_allocation_one_byte_short_is_out_of_bounds() {
     silent(one_block(64, 256), neighbours::<true>);
     for error in reported(one_block(64, 255), neighbours::<true>) {
-        let Fault::OutOfBounds { place, bytes: 4 } = &error.fault else { panic!("{error}") };
+        let Fault::OutOfBounds { place, bytes: 4 } = &*error.fault else { panic!("{error}") };
         assert_eq!((shared_offset(place), error.thread), (252, Some(63)));
         assert!(text(&error).contains("out of bounds: 4 bytes at shared byte 252 of 255"), "{error}");
     }
@@ -184,7 +184,7 @@ fn a_shared_allocation_one_byte_short_is_out_of_bounds() {
         // SAFETY: see above.
         unsafe { s.store_shared(Shared::from_address(0), 1_u32) };
     }) {
-        let Fault::OutOfBounds { place, .. } = &error.fault else { panic!("{error}") };
+        let Fault::OutOfBounds { place, .. } = &*error.fault else { panic!("{error}") };
         assert!(shared_offset(place) < 0);
     }
 }
@@ -194,10 +194,8 @@ fn conditional<const INSIDE: bool>(s: Lane<'_>) {
     let word = words::<u32>(s).at(s.thread());
     // SAFETY: see above.
     unsafe { s.store_shared(word, 1) };
-    if s.thread() < 40 {
-        if INSIDE {
-            s.barrier();
-        }
+    if INSIDE && s.thread() < 40 {
+        s.barrier();
     }
     if !INSIDE {
         s.barrier();
@@ -209,7 +207,7 @@ fn a_barrier_inside_a_divergent_branch_is_a_deadlock() {
     let launch = one_block(64, 256);
     silent(launch, conditional::<false>);
     for error in reported(launch, conditional::<true>) {
-        let Fault::Deadlock { lanes } = &error.fault else { panic!("{error}") };
+        let Fault::Deadlock { lanes } = &*error.fault else { panic!("{error}") };
         let found: Vec<_> = lanes.iter().map(|g| (g.warp, g.lanes, g.at.map(|(word, _)| word))).collect();
         assert_eq!(found, [(0, u32::MAX, Some("barrier")), (1, 0xff, Some("barrier")), (1, !0xff, None)]);
         let text = text(&error);
@@ -232,7 +230,7 @@ fn warps_at_different_barriers_are_a_deadlock() {
         }
     };
     for error in reported(one_block(64, 0), body) {
-        let Fault::Deadlock { lanes } = &error.fault else { panic!("{error}") };
+        let Fault::Deadlock { lanes } = &*error.fault else { panic!("{error}") };
         assert_eq!(lanes.len(), 2);
         assert_ne!(lanes[0].at.unwrap().1.line(), lanes[1].at.unwrap().1.line());
     }
@@ -250,7 +248,7 @@ fn a_misaligned_access_of_16_bytes_is_found() {
     };
     silent(one_block(32, 1024), body(4));
     for error in reported(one_block(32, 1024), body(1)) {
-        let Fault::Misaligned { place, align: 16 } = &error.fault else { panic!("{error}") };
+        let Fault::Misaligned { place, align: 16 } = &*error.fault else { panic!("{error}") };
         assert_eq!(shared_offset(place) % 16, 4);
     }
     let mut memory = Memory::new();
@@ -284,7 +282,7 @@ fn a_tile_overwritten_before_all_have_read_it_is_a_race() {
     let launch = one_block(64, 256);
     silent(launch, overwritten::<true>);
     for error in reported(launch, overwritten::<false>) {
-        let Fault::Race { other, writes, .. } = &error.fault else { panic!("{error}") };
+        let Fault::Race { other, writes, .. } = &*error.fault else { panic!("{error}") };
         // Either the writer comes second, or the reader does, depending on the schedule.
         assert_ne!(other.wrote, *writes, "{error}");
         assert_ne!(other.location.line(), error.location.unwrap().line(), "{error}");
@@ -316,7 +314,7 @@ fn two_sums<const BARRIER: bool>(s: Lane<'_>) {
 fn a_reduction_buffer_reused_without_a_barrier_is_a_race() {
     silent(one_block(128, 16), two_sums::<true>);
     for error in reported(one_block(128, 16), two_sums::<false>) {
-        assert!(matches!(error.fault, Fault::Race { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::Race { .. }), "{error}");
     }
 }
 
@@ -333,7 +331,7 @@ fn a_shuffle_with_missing_lanes_is_a_divergence() {
     };
     silent(one_block(64, 0), body(false));
     for error in reported(one_block(64, 0), body(true)) {
-        let Fault::Divergence { lanes } = &error.fault else { panic!("{error}") };
+        let Fault::Divergence { lanes } = &*error.fault else { panic!("{error}") };
         let of_warp: Vec<&Gathering> = lanes.iter().filter(|g| g.warp == 1).collect();
         assert_eq!((of_warp[0].lanes, of_warp[0].at.unwrap().0), (0xffff, "shuffle_xor"));
         assert_eq!((of_warp[1].lanes, of_warp[1].at.unwrap().0), (0xffff_0000, "warp_sync"));
@@ -355,7 +353,7 @@ fn the_same_word_at_two_calls_does_not_meet() {
         if s.lane() < 16 { s.warp_sync() } else { s.warp_sync() }
     };
     for error in reported(one_block(32, 0), body) {
-        assert!(matches!(error.fault, Fault::Divergence { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::Divergence { .. }), "{error}");
     }
 }
 
@@ -374,7 +372,7 @@ fn a_warp_sync_orders_its_warp_and_no_other() {
     };
     silent(one_block(64, 256), body(1));
     for error in reported(one_block(64, 256), body(32)) {
-        assert!(matches!(error.fault, Fault::Race { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::Race { .. }), "{error}");
     }
     // A shuffle joins the lanes and orders no memory.
     for error in reported(one_block(32, 128), |s: Lane<'_>| {
@@ -386,7 +384,7 @@ fn a_warp_sync_orders_its_warp_and_no_other() {
             s.load_shared(tile.at(s.thread() ^ 1));
         }
     }) {
-        assert!(matches!(error.fault, Fault::Race { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::Race { .. }), "{error}");
     }
 }
 
@@ -415,7 +413,7 @@ fn producer<const ARRIVE: bool>(s: Lane<'_>) {
 fn a_named_barrier_orders_those_who_come() {
     silent(one_block(128, 128), producer::<true>);
     for error in reported(one_block(128, 128), producer::<false>) {
-        assert!(matches!(error.fault, Fault::Race { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::Race { .. }), "{error}");
     }
     // What the producer writes after it has arrived is not ordered.
     let late = |s: Lane<'_>| {
@@ -433,7 +431,7 @@ fn a_named_barrier_orders_those_who_come() {
         }
     };
     for error in reported(one_block(64, 128), late) {
-        assert!(matches!(error.fault, Fault::Race { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::Race { .. }), "{error}");
     }
 }
 
@@ -463,7 +461,7 @@ fn a_read_that_one_warp_was_told_of_races_with_a_write_that_was_not() {
     };
     silent(one_block(96, 4), body(96));
     for error in reported(one_block(96, 4), body(64)) {
-        assert!(matches!(error.fault, Fault::Race { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::Race { .. }), "{error}");
     }
 }
 
@@ -479,7 +477,7 @@ fn barriers_that_disagree_or_do_not_exist_are_refused() {
     ]
     .concat()
     {
-        assert!(matches!(error.fault, Fault::Argument { .. }), "{error}");
+        assert!(matches!(*error.fault, Fault::Argument { .. }), "{error}");
     }
 }
 
@@ -493,7 +491,7 @@ fn a_panic_is_an_error_with_block_and_thread() {
         let launch = Launch { grid: crate::simt::Dim3 { x: 3, y: 1, z: 1 }, threads: 64, shared_bytes: 0 };
         let error = play(&mut Memory::new(), seed, launch, body).unwrap_err();
         assert!(
-            matches!(&error.fault, Fault::Panic { message } if message.contains("thirty-seven")),
+            matches!(&*error.fault, Fault::Panic { message } if message.contains("thirty-seven")),
             "{error}"
         );
         assert_eq!((error.block.unwrap().x, error.thread), (1, Some(37)));
@@ -524,7 +522,7 @@ fn a_launch_that_no_gpu_grants_is_refused() {
     for (threads, shared_bytes) in [(0, 0), (33, 0), (1056, 0), (32, (227 << 10) + 1)] {
         let error =
             play(&mut Memory::new(), 0, one_block(threads, shared_bytes), |_: Lane<'_>| {}).unwrap_err();
-        assert!(matches!(error.fault, Fault::Launch { .. }) && error.block.is_none(), "{error}");
+        assert!(matches!(*error.fault, Fault::Launch { .. }) && error.block.is_none(), "{error}");
     }
     let empty = Launch { grid: crate::simt::Dim3::linear(0), threads: 32, shared_bytes: 0 };
     play(&mut Memory::new(), 0, empty, |_: Lane<'_>| panic!("nothing runs")).unwrap();

@@ -99,7 +99,7 @@ fn f16_is_widened_exactly() {
     let magnitudes = magnitudes();
     let got: Vec<[f32; 4]> = per_lane(1024, |s: Lane<'_>| {
         let at = |i: u32| f16::from_bits((s.thread() * 31 + i) as u16);
-        let [low, high] = s.f32_from_f16x2((s.thread() * 31 + 1) << 16 | s.thread() * 31);
+        let [low, high] = s.f32_from_f16x2(((s.thread() * 31 + 1) << 16) | (s.thread() * 31));
         [low, high, s.f32_from_f16(at(2)), s.f32_from_f16(f16::from_bits(0x8000 | at(3).to_bits()))]
     });
     for (thread, got) in got.into_iter().enumerate() {

@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use super::super::{Lane, noise, one_block, play};
 use crate::simt::emulator::Memory;
 use crate::simt::{
-    Accumulator, Ampere, ColMajor, Global, Major, MatrixA, MatrixB, RowMajor, Shared, Simt, Word,
+    Accumulator, Ampere, ColMajor, Global, Layout, MatrixA, MatrixB, RowMajor, Shared, Simt, Word,
 };
 
 /// Copies a buffer into shared memory; all threads see it.
@@ -45,11 +45,11 @@ fn plain(a: &[f32], b: &[f32], c: &[f32], (m, n, k): (usize, usize, usize)) -> V
 }
 
 /// (row, column) of a 16-wide matrix in memory of this layout and stride.
-fn at<L: Major>(row: usize, column: usize, stride: usize) -> usize {
-    if L::IS_ROW { row * stride + column } else { column * stride + row }
+fn at<L: Layout>(row: usize, column: usize, stride: usize) -> usize {
+    if L::ROW_MAJOR { row * stride + column } else { column * stride + row }
 }
 
-fn wmma_case<A: Major, B: Major, C: Major>() {
+fn wmma_case<A: Layout, B: Layout, C: Layout>() {
     const STRIDE: usize = 24;
     const OUT_STRIDE: usize = 20;
     let (a, b) = (f16s(1, 16 * STRIDE), f16s(2, 16 * STRIDE));
