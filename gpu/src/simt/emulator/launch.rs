@@ -83,8 +83,8 @@ impl Emulator {
         })?;
         let warps = (launch.threads / WARP_LANES) as usize;
         let workers = thread::available_parallelism().map_or(1, usize::from).min(blocks as usize);
+        memory.begin_launch(warps);
         let run = |memory: &mut Memory, workers| {
-            memory.begin_launch(warps);
             let (memory, sites) = (&*memory, &Sites::default());
             run_blocks(
                 &Context { kernel: K::NAME, launch, seed: self.seed, memory, sites },
