@@ -42,32 +42,18 @@ pub(super) fn both(a: u32, b: u32, f: impl Fn(f32, f32) -> f32) -> u32 {
 
 /// `a · b + c` in f16, rounded once.
 pub(super) fn fma_f16(a: f32, b: f32, c: f32) -> f16 {
-    // The product is exact. The sum may not be, in f64 either; so both roundings that are not the
-    // last are made towards an odd digit, which keeps on which side of a tie the sum lies.
-    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
-    let sum = product + c;
-    if !sum.is_finite() {
-        return f16_from_f32(sum as f32);
-    }
-    let in_c = sum - product;
-    let error = (product - (sum - in_c)) + (c - in_c);
-    let sum = if error == 0.0 { sum } else { to_odd_f64(sum, error) };
-    let rounded = sum as f32;
-    let odd = if f64::from(rounded) == sum {
-        rounded
+    // f64 holds product and sum exactly, or else a product so small beside c that it does not
+    // change how the sum rounds. On the way to f16 through f32 the first rounding is made towards
+    // the odd neighbour, which keeps on which side of a tie the sum lies.
+    let sum = f64::from(a) * f64::from(b) + f64::from(c);
+    let nearest = sum as f32;
+    let odd = if f64::from(nearest) == sum || !nearest.is_finite() {
+        nearest
     } else {
-        // The two neighbours around the sum differ by one: one of them is odd.
-        let away = (f64::from(rounded).abs() > sum.abs()).then(|| rounded.to_bits() - 1);
-        f32::from_bits(away.unwrap_or(rounded.to_bits()) | 1)
+        let towards_zero = nearest.to_bits() - u32::from(f64::from(nearest).abs() > sum.abs());
+        f32::from_bits(towards_zero | 1)
     };
     f16_from_f32(odd)
-}
-
-/// The f64 around `sum + error` that is odd, where `error` is not zero and below half a unit.
-fn to_odd_f64(sum: f64, error: f64) -> f64 {
-    let bits = sum.to_bits();
-    let towards_zero = (error < 0.0) == (sum > 0.0);
-    f64::from_bits(if towards_zero { bits - 1 } else { bits } | 1)
 }
 
 /// `max.f32`.

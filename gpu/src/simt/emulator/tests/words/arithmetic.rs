@@ -170,6 +170,16 @@ fn pairs_of_f16_are_rounded_once() {
 }
 
 #[test]
+fn a_sum_just_beside_a_tie_is_not_taken_for_the_tie() {
+    // 3/2 · 683/1024 = 1 + 2^-11, half way between two f16; c decides, and is lost in f32.
+    let [a, b, c] = [1.5, 683.0 / 1024.0, 2.0_f32.powi(-24)].map(|x| u32::from(f16::from_f32(x).to_bits()));
+    let got: Vec<[u32; 2]> =
+        per_lane(32, move |s: Lane<'_>| [s.fma_f16x2(a, b, c), s.fma_f16x2(a, b, c | 0x8000)]);
+    let one = u32::from(f16::ONE.to_bits());
+    assert_eq!(got[0], [one + 1, one]);
+}
+
+#[test]
 fn a_maximum_ignores_nan_and_knows_the_zeros() {
     let nan = f32::NAN;
     let cases = [(nan, 1.0, 1.0), (1.0, nan, 1.0), (-0.0, 0.0, 0.0), (0.0, -0.0, 0.0), (-1.0, -2.0, -1.0)];
