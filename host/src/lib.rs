@@ -9,6 +9,7 @@ pub mod cli;
 pub mod cpu;
 pub mod gguf;
 pub mod model;
+pub mod ptx;
 pub mod pull;
 pub mod quantize;
 pub mod sampling;

@@ -45,6 +45,7 @@ mod kernel;
 mod nvptx;
 mod operand;
 
+pub use crate::fragment::WARP_LANES;
 pub use address::{Global, Shared, Word, Word32};
 pub use hopper::{Hopper, MatrixDescriptor, Swizzle};
 pub use kernel::{Contract, Count, Dim3, Expectations, Kernel, Launch, Occurrence};
@@ -53,9 +54,6 @@ pub use nvptx::Ptx;
 pub use operand::{Accumulator, ColMajor, Layout, MatrixA, MatrixB, RowMajor};
 
 use half::f16;
-
-/// Lanes of a warp.
-pub const WARP_LANES: u32 = 32;
 
 /// What the dynamic shared memory of a block is aligned to, in bytes: the strictest that any
 /// word asks for (a swizzle atom of `wgmma`).
