@@ -37,7 +37,7 @@ fn nearest(
     match to_low(magnitudes[below], magnitudes[above]) {
         core::cmp::Ordering::Less => below as u16,
         core::cmp::Ordering::Greater => above as u16,
-        core::cmp::Ordering::Equal => (if below % 2 == 0 { below } else { above }) as u16,
+        core::cmp::Ordering::Equal => (if below.is_multiple_of(2) { below } else { above }) as u16,
     }
 }
 
