@@ -128,7 +128,7 @@ fn counters_do_not_depend_on_the_schedule() {
                 }
                 s.warp_sync();
                 for round in 0..2 {
-                    if round == 1 || s.lane() % 2 == 0 {
+                    if round == 1 || s.lane().is_multiple_of(2) {
                         s.load_shared(words.at(if round == 0 { s.lane() } else { 64 }));
                     }
                     s.load_shared(words.at(0));
