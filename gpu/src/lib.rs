@@ -2,6 +2,27 @@
 //!
 //! `no_std`, no allocation, no panics: the crate compiles for the GPU and for the host.
 #![no_std]
+#![cfg_attr(
+    target_arch = "nvptx64",
+    feature(abi_ptx, abi_unadjusted, asm_experimental_arch, link_llvm_intrinsics),
+    allow(internal_features, reason = "the kernel build's compiler is one that has them")
+)]
 
+#[cfg(not(target_arch = "nvptx64"))]
+extern crate std;
+
+pub mod basics;
 pub mod fragment;
+pub mod kernels;
+pub mod norm;
+pub mod product;
 pub mod quant;
+pub mod simt;
+
+/// Never called: a kernel that can panic has an unresolved function in its PTX, and the build
+/// refuses it.
+#[cfg(target_arch = "nvptx64")]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

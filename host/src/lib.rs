@@ -11,6 +11,7 @@ pub mod cli;
 pub mod cpu;
 pub mod gguf;
 pub mod model;
+pub mod ptx;
 pub mod pull;
 pub mod quantize;
 pub mod sampling;

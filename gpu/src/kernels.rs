@@ -1,0 +1,97 @@
+//! Every kernel that is built, once: entry points for the GPU, and a list for everyone else.
+
+use crate::basics::{BlockSum, Transpose, VectorAdd};
+use crate::norm::RmsNorm;
+use crate::product::MatmulF16;
+use crate::simt::{Contract, Expectations};
+
+/// What the build and the tools know of a kernel without launching it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The exported name.
+    pub name: &'static str,
+    /// What its PTX must look like.
+    pub expectations: Expectations,
+    /// Bytes of its one parameter, the arguments.
+    pub argument_bytes: usize,
+}
+
+impl Entry {
+    const fn of<K: Contract>() -> Self {
+        Self { name: K::NAME, expectations: K::EXPECTATIONS, argument_bytes: size_of::<K>() }
+    }
+}
+
+/// Whether PTX for architecture `sm` has every kernel, each as it is expected, and nothing that
+/// is not resolved.
+///
+/// # Errors
+/// The first violation.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn check(ptx: &str, sm: u32) -> Result<(), crate::simt::inspect::Violation<'_>> {
+    crate::simt::inspect::check_module(ptx)?;
+    ALL.iter().try_for_each(|entry| entry.expectations.check(ptx, sm, entry.name))
+}
+
+/// Whether two names are the same.
+const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
+}
+
+macro_rules! kernels {
+    ($($name:ident: $kernel:ty,)*) => {
+        /// All kernels, in the order in which they are exported.
+        pub const ALL: &[Entry] = &[$(Entry::of::<$kernel>()),*];
+
+        $(const _: () = assert!(same(stringify!($name), <$kernel as Contract>::NAME));)*
+
+        #[cfg(target_arch = "nvptx64")]
+        #[allow(unsafe_code, reason = "an entry point hands the driver's arguments to the kernel")]
+        mod entry {
+            use super::*;
+            use crate::simt::{Kernel, Ptx};
+
+            $(
+                #[unsafe(no_mangle)]
+                unsafe extern "ptx-kernel" fn $name(arguments: $kernel) {
+                    // SAFETY: whoever launches keeps the kernel's contract.
+                    unsafe { arguments.run(Ptx) }
+                }
+            )*
+        }
+    };
+}
+
+kernels! {
+    vector_add: VectorAdd,
+    block_sum: BlockSum,
+    transpose_conflicted: Transpose<0>,
+    transpose_padded: Transpose<1>,
+    rms_norm: RmsNorm,
+    matmul_f16: MatmulF16,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_has_a_name_of_its_own() {
+        for (i, a) in ALL.iter().enumerate() {
+            assert!(ALL[..i].iter().all(|b| a.name != b.name), "{} stands twice", a.name);
+        }
+    }
+
+    #[test]
+    fn arguments_are_what_the_driver_copies() {
+        // 4 KiB is the most that every architecture takes.
+        assert!(
+            ALL.iter().all(|entry| entry.argument_bytes.is_multiple_of(4) && entry.argument_bytes <= 4096)
+        );
+    }
+}

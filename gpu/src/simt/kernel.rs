@@ -1,0 +1,143 @@
+//! How a kernel declares itself: its arguments are a type, and everything a launcher, an
+//! emulator or a test must know of it hangs on that type.
+//!
+//! A kernel is a `repr(C)` struct of its arguments. [`Contract`] gives it a name, a launch
+//! shape and expectations about its PTX; [`Kernel`] gives it a body on a machine `S`. Nobody
+//! else owns a thread count, a grid or a number of shared bytes.
+
+use super::Simt;
+
+/// Three extents or three coordinates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dim3 {
+    /// The fastest axis.
+    pub x: u32,
+    /// The middle axis.
+    pub y: u32,
+    /// The slowest axis.
+    pub z: u32,
+}
+
+impl Dim3 {
+    /// `x` along the first axis, 1 along the others.
+    #[must_use]
+    pub const fn linear(x: u32) -> Self {
+        Self { x, y: 1, z: 1 }
+    }
+
+    /// How many there are in all.
+    #[must_use]
+    pub const fn count(self) -> u64 {
+        self.x as u64 * self.y as u64 * self.z as u64
+    }
+}
+
+/// What a launch asks of the machine. Blocks are one-dimensional.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks along each axis. A zero anywhere means that there is nothing to do and nothing
+    /// is launched: a driver refuses an empty grid.
+    pub grid: Dim3,
+    /// Threads of a block, a multiple of 32.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory, exactly as many as the kernel uses.
+    pub shared_bytes: u32,
+}
+
+/// A kernel's arguments together with its side of the launch contract.
+///
+/// The implementing type is `repr(C)`, holds only [`Global`](super::Global)s and 32- or 64-bit
+/// numbers, and is the entry point's one parameter.
+pub trait Contract: Copy + Send + Sync + 'static {
+    /// The exported name of the entry point.
+    const NAME: &'static str;
+    /// What its PTX must look like.
+    const EXPECTATIONS: Expectations;
+
+    /// Grid, threads and shared bytes for the problem in these arguments.
+    fn launch(&self) -> Launch;
+}
+
+/// A kernel's body on the machine `S`.
+pub trait Kernel<S: Simt>: Contract {
+    /// What one lane does.
+    ///
+    /// # Safety
+    /// Called by every thread of every block of exactly the launch that [`Contract::launch`]
+    /// describes, with arguments that keep the kernel's documented contract: addresses of
+    /// live buffers, as long and as aligned as it says, outputs not overlapping inputs.
+    unsafe fn run(self, s: S);
+}
+
+/// How often something occurs in the PTX of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// Not at all.
+    Never,
+    /// So many times.
+    Exactly(u32),
+    /// So many times or more.
+    AtLeast(u32),
+}
+
+impl Count {
+    /// Whether `found` occurrences are what is expected.
+    #[must_use]
+    pub const fn admits(self, found: u32) -> bool {
+        match self {
+            Self::Never => found == 0,
+            Self::Exactly(n) => found == n,
+            Self::AtLeast(n) => found >= n,
+        }
+    }
+}
+
+/// How often an instruction occurs in a kernel's PTX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occurrence {
+    /// How the instruction's text begins: `wmma.mma`, `cp.async.cg`.
+    pub instruction: &'static str,
+    /// How often, as text: loops are counted once unless they are unrolled.
+    pub count: Count,
+    /// The first architecture that this holds for: 80 for what sm_75 does otherwise.
+    pub since: u32,
+}
+
+impl Occurrence {
+    /// An expectation for every architecture.
+    #[must_use]
+    pub const fn new(instruction: &'static str, count: Count) -> Self {
+        Self { instruction, count, since: 0 }
+    }
+
+    /// The same from this architecture on.
+    #[must_use]
+    pub const fn since(self, since: u32) -> Self {
+        Self { since, ..self }
+    }
+}
+
+/// What a kernel's PTX must contain, and what `ptxas` may make of it. Spills are never allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expectations {
+    /// Instructions and how often they occur.
+    pub instructions: &'static [Occurrence],
+    /// The most registers a thread may take on any architecture.
+    pub registers: u32,
+    /// Whether the kernel may keep an array in local memory. A loop over registers that was
+    /// not unrolled does so by accident, and costs several times the time.
+    pub local_memory: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_admit_what_they_say() {
+        assert!(Count::Never.admits(0) && !Count::Never.admits(1));
+        assert!(Count::Exactly(2).admits(2) && !Count::Exactly(2).admits(3));
+        assert!(Count::AtLeast(2).admits(3) && !Count::AtLeast(2).admits(1));
+        assert_eq!(Dim3 { x: 1 << 31, y: 4, z: 2 }.count(), 1 << 34);
+    }
+}

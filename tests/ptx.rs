@@ -1,0 +1,86 @@
+//! The PTX that the binary carries: complete, as its kernels expect it, and accepted by
+//! `ptxas` for every architecture without a spill.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failure is a failed test")]
+
+use std::io::{self, Write as _};
+
+use lanemap::ptx::{self, Assembler, Variant};
+
+/// What the kernels have to assemble for.
+const ARCHITECTURES: [(u32, &str); 7] = [
+    (75, "sm_75"),
+    (80, "sm_80"),
+    (86, "sm_86"),
+    (89, "sm_89"),
+    (90, "sm_90a"),
+    (120, "sm_120"),
+    (121, "sm_121"),
+];
+
+/// On stderr, also from a test that passes: cargo hides what `eprintln!` writes there.
+fn say(text: &str) {
+    let mut stderr = io::stderr();
+    writeln!(stderr, "{text}").unwrap();
+}
+
+fn skip(test: &str, why: &str) {
+    say(&format!("SKIPPED: {test}: {why}"));
+}
+
+/// The kernels, unless this build has none.
+fn variants(test: &str) -> Option<&'static [Variant]> {
+    match ptx::variants() {
+        Ok(variants) => Some(variants),
+        Err(error) => {
+            skip(test, &error.to_string());
+            None
+        }
+    }
+}
+
+#[test]
+fn every_variant_has_every_kernel_as_expected() {
+    let Some(variants) = variants("every_variant_has_every_kernel_as_expected") else { return };
+    for variant in variants {
+        gpu::kernels::check(variant.text, variant.sm)
+            .unwrap_or_else(|error| panic!("{}: {error}", variant.name()));
+        let target = format!(".target {}\n", variant.name());
+        assert!(variant.text.contains(&target), "not for {}", variant.name());
+    }
+}
+
+#[test]
+fn ptxas_takes_every_kernel_without_a_spill() {
+    let test = "ptxas_takes_every_kernel_without_a_spill";
+    let Some(_) = variants(test) else { return };
+    let Some(assembler) = Assembler::find() else {
+        return skip(test, "no ptxas; set LANEMAP_PTXAS (`pip install nvidia-cuda-nvcc` has one)");
+    };
+    let mut table = String::from("| kernel |");
+    let mut rows = vec![String::new(); gpu::kernels::ALL.len()];
+    for (sm, architecture) in ARCHITECTURES {
+        table += &format!(" {architecture} |");
+        let usage = assembler.usage(ptx::variant_for(sm).unwrap(), architecture).unwrap();
+        for (entry, row) in gpu::kernels::ALL.iter().zip(&mut rows) {
+            let kernel = usage.iter().find(|usage| usage.kernel == entry.name).expect(entry.name);
+            let name = entry.name;
+            assert_eq!(kernel.spill_bytes, 0, "{name} spills on {architecture}");
+            assert!(
+                kernel.stack_bytes == 0 || entry.expectations.local_memory,
+                "{name}: stack on {architecture}"
+            );
+            let (registers, most) = (kernel.registers, entry.expectations.registers);
+            assert!(
+                registers <= most,
+                "{name} takes {registers} registers on {architecture}, at most {most} expected"
+            );
+            *row += &format!(" {registers} |");
+        }
+    }
+    table += &format!("\n|---|{}\n", "---|".repeat(ARCHITECTURES.len()));
+    for (entry, row) in gpu::kernels::ALL.iter().zip(&rows) {
+        table += &format!("| {} |{row}\n", entry.name);
+    }
+    say(&format!("registers of a thread, 0 bytes spilled:\n{table}"));
+}
