@@ -1,6 +1,7 @@
 //! What several integration tests share.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub(crate) mod eight_bit;
 pub(crate) mod gguf;
 pub(crate) mod models;
 pub(crate) mod random;
