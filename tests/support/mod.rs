@@ -3,6 +3,7 @@
 
 pub(crate) mod eight_bit;
 pub(crate) mod gguf;
+pub(crate) mod loaded;
 pub(crate) mod models;
 pub(crate) mod random;
 pub(crate) mod reference;
