@@ -25,3 +25,6 @@ mod eight_bit;
 #[path = "../../tests/support/random.rs"]
 #[allow(dead_code, reason = "unit tests use a part of it")]
 mod random;
+#[cfg(test)]
+#[path = "../../tests/support/vocabulary.rs"]
+mod vocabulary;
