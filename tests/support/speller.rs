@@ -21,8 +21,8 @@ const VOCAB: usize = 260;
 fn after(token: &str) -> u32 {
     match token.bytes().last() {
         _ if CONTROL.contains(&token) => b'a'.into(),
-        Some(byte @ b'a'..b'z') => u32::from(byte) + 1,
         Some(b'z') => b' '.into(),
+        Some(byte @ b'a'..=b'z') => u32::from(byte) + 1,
         Some(b'!') => END,
         _ => b'a'.into(),
     }
