@@ -307,6 +307,36 @@ fn a_vocabulary_stays_in_the_file() {
     assert!(peak < 64 << 10, "{peak} bytes");
 }
 
+/// A tokenizer over texts that are far shorter than what is kept for each.
+#[test]
+fn many_tokens_of_one_byte() {
+    const COUNT: usize = 100_000;
+    const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
+    let _lock = lock();
+    let folder = Folder::new();
+    // Ordinary text, control tokens and user-defined ones, numbered as in the file.
+    for (model, kind) in [("gpt2", 1_i32), ("gpt2", 3), ("gpt2", 4), ("llama", 1), ("llama", 4)] {
+        let strings = |len: usize| {
+            let texts = (0..COUNT).map(|i| &LETTERS[i % (LETTERS.len() - len)..][..len]);
+            OwnedValue::array(ValueType::String, texts)
+        };
+        let writer = GgufWriter::new()
+            .meta("tokenizer.ggml.model", model)
+            .meta("tokenizer.ggml.pre", "smollm")
+            .meta("tokenizer.ggml.tokens", strings(1))
+            .meta("tokenizer.ggml.merges", strings(3))
+            .meta("tokenizer.ggml.scores", OwnedValue::array(ValueType::F32, (0..COUNT).map(|i| i as f32)))
+            .meta("tokenizer.ggml.token_type", OwnedValue::array(ValueType::I32, vec![kind; COUNT]))
+            .meta("tokenizer.ggml.unknown_token_id", 0_u32);
+        let bytes = writer.to_bytes().unwrap();
+        let path = folder.write("tokens.gguf", &bytes);
+        let (tokenizer, peak) = measured(|| Tokenizer::from_gguf(&Gguf::open(&path).unwrap()));
+        assert_eq!(tokenizer.map(|tokenizer| tokenizer.vocab_size()).unwrap(), COUNT);
+        println!("{model}, kind {kind}: {} bytes of file, {peak} bytes of memory", bytes.len());
+        assert!(peak <= 2 * bytes.len() + SLACK_BYTES, "{model}, kind {kind}: {peak} bytes");
+    }
+}
+
 /// Proves that [`checked`] bites: a reader that believes a count is found out.
 #[test]
 fn the_allocator_counts() {

@@ -22,6 +22,12 @@ pub mod tokenizer;
 #[cfg(test)]
 extern crate self as lanemap;
 #[cfg(test)]
+#[path = "../../tests/support/eight_bit.rs"]
+mod eight_bit;
+#[cfg(test)]
 #[path = "../../tests/support/random.rs"]
 #[allow(dead_code, reason = "unit tests use a part of it")]
 mod random;
+#[cfg(test)]
+#[path = "../../tests/support/vocabulary.rs"]
+mod vocabulary;

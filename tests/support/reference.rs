@@ -13,6 +13,7 @@ use std::f64::consts::PI;
 
 use gpu::quant::f16;
 
+use super::eight_bit::round_to_8_bits;
 use super::random::{Random, uniform};
 use super::tiny::{Spec, Stretch, Tiny};
 
@@ -277,13 +278,6 @@ fn softcap(x: f64, cap: f64) -> f64 {
 
 fn round_to_f16(x: &mut f64) {
     *x = f16::from_f64(*x).to_f64();
-}
-
-fn round_to_8_bits(group: &mut [f64]) {
-    let step = group.iter().fold(0.0_f64, |m, x| m.max(x.abs())) / 127.0;
-    if step > 0.0 {
-        group.iter_mut().for_each(|x| *x = (*x / step).round_ties_even() * step);
-    }
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {

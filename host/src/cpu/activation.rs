@@ -113,6 +113,7 @@ mod tests {
     use super::super::simd::InstructionSet;
     use super::super::simd::tests::run_on;
     use super::*;
+    use crate::eight_bit::eight_bits;
     use crate::random::{Random, normal};
 
     /// Groups of every kind: ordinary, one element only, all zero, halves, tiny, huge, and not finite.
@@ -155,19 +156,14 @@ mod tests {
                         values[row * columns..(row + 1) * columns].chunks_exact(GROUP).enumerate()
                     {
                         let (q, d) = (&slice.q[group], slice.d[group]);
-                        let largest = x
-                            .iter()
-                            .fold(0.0_f32, |m, x| if m.is_nan() || x.abs() <= m { m } else { x.abs() });
                         let what = format!("{columns} columns, {}, group {group} of row {row}", set.name());
-                        if !largest.is_finite() {
-                            assert!(!d.is_finite(), "{what}: a step of {d} hides {largest}");
+                        if !x.iter().all(|x| x.is_finite()) {
+                            assert!(!d.is_finite(), "{what}: a step of {d} hides what is not finite");
                             continue;
                         }
-                        assert_eq!(d, largest / 127.0, "{what}");
-                        for (&x, &q) in x.iter().zip(q) {
-                            let ideal = if largest < 1e-36 { 0.0 } else { x * (127.0 / largest) };
-                            assert_eq!(f32::from(q), ideal.round_ties_even(), "{what}: {x}");
-                        }
+                        let (step, numbers) = eight_bits(x);
+                        assert_eq!(d, step, "{what}");
+                        assert_eq!(q.map(f32::from)[..], numbers, "{what}: {x:?}");
                         for (half, q) in q.chunks(16).enumerate() {
                             let sum: f32 = q.iter().map(|&q| f32::from(q)).sum();
                             assert_eq!(sums[2 * group + half], d * sum, "{what}: sum {half}");

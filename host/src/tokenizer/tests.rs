@@ -5,22 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::vocabulary::{ByteLevel, byte_level};
 
 /// A byte-level BPE vocabulary: the token of a byte is its value, then come what the merges
 /// make, then control tokens.
 fn bpe_vocab(pre: &str, merges: &[&str], control: &[&str]) -> Vocab {
-    let hidden = |byte: u8| matches!(byte, 0..=32 | 127..=160 | 173);
-    let mut next = 0x100;
-    let mut tokens: Vec<String> = (0..=255u8)
-        .map(|byte| {
-            let code = if hidden(byte) { next } else { u32::from(byte) };
-            next += u32::from(hidden(byte));
-            char::from_u32(code).unwrap().to_string()
-        })
-        .collect();
-    tokens.extend(merges.iter().map(|merge| merge.replace(' ', "")));
-    let text = tokens.len();
-    tokens.extend(control.iter().map(ToString::to_string));
+    let ByteLevel { tokens, text } = byte_level(merges, control);
     Vocab {
         model: "gpt2".into(),
         pre: Some(pre.into()),

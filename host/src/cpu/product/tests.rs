@@ -7,6 +7,7 @@ use gpu::quant::{dequantize_row, f16};
 use super::super::simd::InstructionSet;
 use super::super::simd::tests::run_on;
 use super::*;
+use crate::eight_bit::round_to_8_bits;
 use crate::random::{Random, normal, random_blocks};
 
 const INPUT_ROWS: [usize; 6] = [1, 2, 3, 4, 5, 9];
@@ -56,8 +57,9 @@ impl Case {
         if !exact && self.format.block_elements() > 1 {
             inputs.chunks_mut(32).for_each(round_to_8_bits);
         }
-        let mut expected = Expected { exact, values: Vec::new(), plain_error: 0.0, magnitude: 0.0 };
+        let mut expected = Expected { exact, rows: Vec::new() };
         for input in inputs.chunks(self.columns) {
+            let mut outputs = Row { values: Vec::new(), parts: Vec::new(), plain_error: 0.0, magnitude: 0.0 };
             for row in weights.chunks(self.columns) {
                 let terms = || row.iter().zip(input).map(|(&w, &x)| f64::from(w) * x);
                 let value: f64 = terms().sum();
@@ -65,10 +67,14 @@ impl Case {
                 let unsigned = !exact && self.format.block_elements() > 1;
                 let plain = if unsigned { plain_unsigned(row, &input) } else { plain(row, &input) };
                 let magnitude: f64 = terms().map(f64::abs).sum();
-                expected.plain_error = expected.plain_error.max((f64::from(plain) - value).abs());
-                expected.magnitude = expected.magnitude.max(magnitude);
-                expected.values.push(value);
+                outputs.plain_error = outputs.plain_error.max((f64::from(plain) - value).abs());
+                outputs.magnitude = outputs.magnitude.max(magnitude);
+                // The two parts of a product with unsigned weights: their difference is the value.
+                let offset = if unsigned { offset_part(row, &input) } else { 0.0 };
+                outputs.values.push(value);
+                outputs.parts.push((value + offset).abs() + offset.abs());
             }
+            expected.rows.push(outputs);
         }
         expected
     }
@@ -84,7 +90,7 @@ fn plain(weights: &[f32], inputs: &[f32]) -> f32 {
 fn plain_unsigned(weights: &[f32], inputs: &[f32]) -> f32 {
     let mut sum = 0.0;
     for (weights, inputs) in weights.chunks(16).zip(inputs.chunks(16)) {
-        let offset = weights.iter().fold(0.0_f32, |m, w| m.max(w.abs()));
+        let offset = offset_of(weights);
         for (w, x) in weights.iter().zip(inputs) {
             sum += (w + offset) * x;
             sum -= offset * x;
@@ -93,37 +99,70 @@ fn plain_unsigned(weights: &[f32], inputs: &[f32]) -> f32 {
     sum
 }
 
-/// The contract of the default mode's activations, written a second time: the step is an f32.
-fn round_to_8_bits(group: &mut [f64]) {
-    let largest = group.iter().fold(0.0_f32, |m, &x| m.max(x.abs() as f32));
-    let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-    let step = f64::from(largest / 127.0);
-    group.iter_mut().for_each(|x| *x = f64::from((*x as f32 * inverse).round_ties_even()) * step);
+/// What [`plain_unsigned`] takes off again, without its errors.
+fn offset_part(weights: &[f32], inputs: &[f32]) -> f64 {
+    let sum = |inputs: &[f32]| inputs.iter().copied().map(f64::from).sum::<f64>();
+    weights.chunks(16).zip(inputs.chunks(16)).map(|(w, x)| f64::from(offset_of(w)) * sum(x)).sum()
 }
 
+fn offset_of(weights: &[f32]) -> f32 {
+    weights.iter().fold(0.0_f32, |m, w| m.max(w.abs()))
+}
+
+/// What is expected of each input row.
 struct Expected {
     exact: bool,
-    /// Input rows × weight rows.
+    rows: Vec<Row>,
+}
+
+/// The outputs of one input row. Bounds are taken for each by itself, because a row with an outlier has
+/// errors that would hide those of the others.
+struct Row {
+    /// One for each row of weights.
     values: Vec<f64>,
+    /// The magnitudes of the parts that are rounded to f32 last: the value itself, or with unsigned
+    /// weights the two parts whose difference it is.
+    parts: Vec<f64>,
     /// The largest error of a plain loop in f32.
     plain_error: f64,
     /// The largest sum of the terms' magnitudes.
     magnitude: f64,
 }
 
+impl Row {
+    /// What an output may be off by, one rounding of its parts aside: in the exact mode what f64 loses in the
+    /// sums, otherwise twice the error of the plain loop.
+    fn allowed(&self, exact: bool) -> f64 {
+        if exact { 1e-13 * self.magnitude } else { 2.0 * self.plain_error }
+    }
+}
+
 impl Expected {
-    /// Holds outputs to the values. In the exact mode they are off by one rounding of the output, and
-    /// the sums by what f64 loses; otherwise by twice the error of the plain loop and one rounding.
     fn hold(&self, what: &str, got: &[f32]) {
-        assert_eq!(got.len(), self.values.len());
-        for (index, (&got, &value)) in got.iter().zip(&self.values).enumerate() {
-            let rounding = value.abs() * 2.0_f64.powi(-24);
-            let allowed = rounding + if self.exact { 1e-13 * self.magnitude } else { 2.0 * self.plain_error };
-            let error = (f64::from(got) - value).abs();
-            // Written so that a NaN fails.
+        assert_eq!(got.len(), self.rows.len() * Case::WEIGHT_ROWS);
+        for (row, (got, expected)) in got.chunks(Case::WEIGHT_ROWS).zip(&self.rows).enumerate() {
+            let values = expected.values.iter().zip(&expected.parts);
+            for (index, (&got, (&value, &parts))) in got.iter().zip(values).enumerate() {
+                let allowed = parts * 2.0_f64.powi(-24) + expected.allowed(self.exact);
+                let error = (f64::from(got) - value).abs();
+                // Written so that a NaN fails.
+                assert!(
+                    error <= allowed,
+                    "{what}: output {index} of row {row} is {got}, expected {value}: \
+                     error {error:.1e}, allowed {allowed:.1e}"
+                );
+            }
+        }
+    }
+
+    /// In every row some value is far above the bound, so that an output of zeros would fail.
+    fn assert_not_trivial(&self, what: &str) {
+        for (row, expected) in self.rows.iter().enumerate() {
+            let largest = expected.values.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
+            let allowed = expected.allowed(self.exact);
             assert!(
-                error <= allowed,
-                "{what}: output {index} is {got}, expected {value}: error {error:.1e}, allowed {allowed:.1e}"
+                1e4 * allowed < largest,
+                "{what}: row {row} reaches {largest:.1e}, allowed {allowed:.1e}"
             );
         }
     }
@@ -144,6 +183,7 @@ fn every_format_size_mode_and_instruction_set() {
             let case = Case::new(format, columns);
             for exact in [true, false] {
                 let expected = case.expected(exact);
+                expected.assert_not_trivial(&format!("{format}, {columns} columns, exact {exact}"));
                 for set in InstructionSet::available() {
                     let what = format!("{format}, {columns} columns, exact {exact}, {}", set.name());
                     let whole = run_on(set, 1, || case.run(exact, &case.inputs, Case::WEIGHT_ROWS));
@@ -251,7 +291,7 @@ fn large_and_vanishing_activations() {
         }
         for exact in [true, false] {
             for set in InstructionSet::available() {
-                // Each row by itself: the bound is that of its own size.
+                // Each row by itself, which is multiplied in another way than several.
                 for row in 0..Case::INPUT_ROWS {
                     let inputs = case.inputs[row * columns..(row + 1) * columns].to_vec();
                     let alone = Case { inputs, weights: case.weights.clone(), ..case };
