@@ -9,7 +9,7 @@ use super::UsageError;
 use super::load::ModelFile;
 use super::machine::{MachineArgs, ModelArgs};
 use super::output::to_stdout;
-use crate::bench::{Format, Report, Test, run as measure};
+use crate::bench::{OutputFormat, Report, Test, run as measure};
 use crate::cpu::CpuBackend;
 use crate::session::Session;
 
@@ -42,8 +42,8 @@ pub struct Args {
     machine: MachineArgs,
 
     /// The report's format
-    #[arg(short = 'o', long, value_enum, default_value_t = Format::Md)]
-    output: Format,
+    #[arg(short = 'o', long, value_enum, default_value_t = OutputFormat::Md)]
+    output: OutputFormat,
 }
 
 /// Runs `lanemap bench`.
@@ -53,8 +53,8 @@ pub struct Args {
 /// error when the model cannot be loaded or run, or the report cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let cpu = args.machine.cpu_options()?;
-    let prompts = args.n_prompt.iter().map(|&n_prompt| Test { n_prompt, n_gen: 0 });
-    let generations = args.n_gen.iter().map(|&n_gen| Test { n_prompt: 0, n_gen });
+    let prompts = args.n_prompt.iter().map(|&tokens| Test::Prefill(tokens));
+    let generations = args.n_gen.iter().map(|&tokens| Test::Decode(tokens));
     let tests: Vec<_> = prompts.chain(generations).filter(|test| test.tokens() > 0).collect();
     let Some(longest) = tests.iter().map(|test| test.tokens()).max() else {
         return Err(UsageError("-p and -n are all 0: there is nothing to measure".to_owned()).into());
