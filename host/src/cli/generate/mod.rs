@@ -59,11 +59,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.output.verbose_prompt {
         note_pieces(&ids, &tokenizer);
     }
-    let n_ctx = context_length(args.run.ctx, config.context_length, ids.len(), args.limit())?;
-    let mut sampler = sampler(args, options, &tokenizer, config.vocab_size, n_ctx)?;
-    let mut session = Session::new(Box::new(CpuBackend::new(Arc::clone(&model), cpu)?), n_ctx)?;
+    let context = context_length(args.run.ctx, config.context_length, ids.len(), args.limit())?;
+    let mut sampler = sampler(args, options, &tokenizer, config.vocab_size, context)?;
+    let mut session = Session::new(Box::new(CpuBackend::new(Arc::clone(&model), cpu)?), context)?;
     let load = started.elapsed();
-    info!("{}, context {n_ctx}", session.description());
+    info!("{}, context {context}", session.description());
 
     let request = Request {
         prompt: &ids,
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         architecture: config.architecture.name(),
         device: "cpu",
         exact: cpu.exact,
-        context: n_ctx,
+        context,
         seed: sampler.seed(),
         prompt_ids: &ids,
         generated_ids: &generation.ids,
@@ -116,7 +116,7 @@ fn sampler(
     mut options: SamplingOptions,
     tokenizer: &Tokenizer,
     vocab_size: usize,
-    n_ctx: usize,
+    context: usize,
 ) -> anyhow::Result<Sampler> {
     if args.ignore_eos() {
         let all = 0..u32::try_from(vocab_size).unwrap_or(u32::MAX);
@@ -125,7 +125,7 @@ fn sampler(
     }
     options.validate(vocab_size).map_err(|error| UsageError(error.to_string()))?;
     let draws = !options.is_greedy();
-    let sampler = Sampler::new(options, vocab_size, n_ctx)?;
+    let sampler = Sampler::new(options, vocab_size, context)?;
     if draws {
         note(format_args!("seed: {}", sampler.seed()));
     }
@@ -142,7 +142,7 @@ fn context_length(
     prompt: usize,
     limit: Option<usize>,
 ) -> Result<usize, UsageError> {
-    let n_ctx = match asked {
+    let context = match asked {
         Some(0) => models_own,
         Some(asked) => asked,
         None => {
@@ -150,18 +150,18 @@ fn context_length(
             models_own.min(DEFAULT_CONTEXT.max(needed))
         }
     };
-    if prompt > n_ctx {
+    if prompt > context {
         return Err(UsageError(format!(
-            "the prompt has {prompt} tokens, but the context holds {n_ctx}: shorten the prompt or raise --ctx \
+            "the prompt has {prompt} tokens, but the context holds {context}: shorten the prompt or raise --ctx \
              (the model's own context is {models_own})"
         )));
     }
-    if n_ctx > models_own {
+    if context > models_own {
         note(format_args!(
-            "warning: --ctx {n_ctx} is more than the {models_own} tokens that the model was made for"
+            "warning: --ctx {context} is more than the {models_own} tokens that the model was made for"
         ));
     }
-    Ok(n_ctx)
+    Ok(context)
 }
 
 fn note_pieces(ids: &[u32], tokenizer: &Tokenizer) {
