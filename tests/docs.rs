@@ -58,8 +58,10 @@ fn every_flag_is_documented_and_every_documented_flag_exists() {
         text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
     let mut count = 0;
     for command in commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
-        let section = sections.iter().find(|section| section.lines().next() == Some(command));
-        let section = section.unwrap_or_else(|| panic!("docs/cli.md has no section `{command}`"));
+        let mut named = sections.iter().filter(|section| section.lines().next() == Some(command));
+        let (Some(section), None) = (named.next(), named.next()) else {
+            panic!("docs/cli.md has not exactly one section `{command}`");
+        };
         let text = help(&[command]);
         let expected: BTreeSet<_> = documented(section).union(&common).copied().collect();
         assert_eq!(defined(&text), expected, "flags of `{command}`: the program's, and docs/cli.md's");

@@ -1,7 +1,7 @@
 //! Measurements of prefill and decode speed in llama-bench's terms.
 //!
-//! A [`Test`] evaluates `n_prompt` prompt tokens in one go, or generates `n_gen` tokens one
-//! after the other, from an empty context. Tokens are random and chosen beforehand: neither
+//! A [`Test`] evaluates prompt tokens in one go, or generates tokens one after the other, from an
+//! empty context. Tokens are random and chosen beforehand: neither
 //! tokenizing nor sampling is in the time. Each repetition is one sample; what is reported is
 //! mean and standard deviation of the samples' rates, as llama-bench reports them.
 
@@ -13,30 +13,35 @@ use std::time::{Duration, Instant};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-pub use report::{Format, Report};
+pub use report::{OutputFormat, Report};
 
 use crate::session::{Session, SessionError};
 
-/// What is measured. One of the two numbers is zero.
+/// What is measured, with the number of tokens that one repetition evaluates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Test {
-    /// Prompt tokens evaluated together.
-    pub n_prompt: usize,
-    /// Tokens generated one by one.
-    pub n_gen: usize,
+pub enum Test {
+    /// Prompt tokens, evaluated together.
+    Prefill(usize),
+    /// Generated tokens, evaluated one by one.
+    Decode(usize),
 }
 
 impl Test {
     /// llama-bench's name of the test: `pp512`, `tg64`.
     #[must_use]
     pub fn name(self) -> String {
-        if self.n_gen == 0 { format!("pp{}", self.n_prompt) } else { format!("tg{}", self.n_gen) }
+        match self {
+            Self::Prefill(tokens) => format!("pp{tokens}"),
+            Self::Decode(tokens) => format!("tg{tokens}"),
+        }
     }
 
     /// Tokens that one repetition evaluates.
     #[must_use]
     pub fn tokens(self) -> usize {
-        self.n_prompt + self.n_gen
+        match self {
+            Self::Prefill(tokens) | Self::Decode(tokens) => tokens,
+        }
     }
 }
 
@@ -61,8 +66,8 @@ impl Samples {
 
     /// Nanoseconds of each repetition.
     #[must_use]
-    pub fn nanoseconds(&self) -> Vec<f64> {
-        self.times.iter().map(|time| time.as_nanos() as f64).collect()
+    pub fn nanoseconds(&self) -> Vec<u64> {
+        self.times.iter().map(|time| time.as_nanos() as u64).collect()
     }
 }
 
@@ -99,11 +104,14 @@ pub fn run(
         progress(round);
         session.rewind(0);
         let start = Instant::now();
-        if test.n_gen == 0 {
-            session.prefill(&tokens, batch, &mut |_, _| ControlFlow::Continue(()))?;
-        } else {
-            for &token in &tokens {
-                session.decode(token)?;
+        match test {
+            Test::Prefill(_) => {
+                session.prefill(&tokens, batch, &mut |_, _| ControlFlow::Continue(()))?;
+            }
+            Test::Decode(_) => {
+                for &token in &tokens {
+                    session.decode(token)?;
+                }
             }
         }
         let time = start.elapsed();
@@ -128,7 +136,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_llama_bench() {
-        assert_eq!(Test { n_prompt: 512, n_gen: 0 }.name(), "pp512");
-        assert_eq!(Test { n_prompt: 0, n_gen: 64 }.name(), "tg64");
+        assert_eq!(Test::Prefill(512).name(), "pp512");
+        assert_eq!(Test::Decode(64).name(), "tg64");
     }
 }

@@ -2,15 +2,15 @@
 
 use std::io::{self, Write};
 
-use chrono::{DateTime, SecondsFormat, Utc};
-use serde_json::{Map, Value, json};
+use chrono::{SecondsFormat, Utc};
+use serde::Serialize;
 
-use super::{Samples, mean_and_deviation};
+use super::{Samples, Test, mean_and_deviation};
 use crate::model::Model;
 
 /// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// A Markdown table.
     Md,
     /// A JSON array with one object a test.
@@ -19,13 +19,50 @@ pub enum Format {
     Jsonl,
 }
 
+/// Format of the KV cache, under llama.cpp's name.
+const CACHE_FORMAT: &str = "f16";
+
 /// What the samples of a benchmark have in common.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    fields: Map<String, Value>,
+    build_version: &'static str,
+    engine: &'static str,
+    device: String,
+    backends: &'static str,
+    model_filename: String,
     model_type: String,
-    backend: &'static str,
-    threads: usize,
+    /// Bytes of the weights.
+    model_size: u64,
+    model_n_params: u64,
+    n_batch: usize,
+    n_ubatch: usize,
+    n_threads: usize,
+    /// Format of the cached keys.
+    type_k: &'static str,
+    /// Format of the cached values.
+    type_v: &'static str,
+}
+
+/// One test in the report.
+#[derive(Debug, Serialize)]
+struct Row<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    n_prompt: usize,
+    n_gen: usize,
+    /// Tokens in the context before the test.
+    n_depth: usize,
+    test_time: String,
+    avg_ns: u64,
+    stddev_ns: u64,
+    /// Mean of the rates, in tokens per second.
+    avg_ts: f64,
+    stddev_ts: f64,
+    samples_ns: Vec<u64>,
+    samples_ts: Vec<f64>,
+    /// The test's name in the table.
+    #[serde(skip)]
+    test: String,
 }
 
 impl Report {
@@ -35,110 +72,178 @@ impl Report {
         let config = model.config();
         let output = model.output().format();
         let weights = model.layers().first().map_or(output, |layer| layer.gate.format());
-        let model_type =
-            format!("{} {} {weights}", config.architecture.name(), parameters(model.parameters()));
-        let fields = json!({
-            "build_version": env!("CARGO_PKG_VERSION"),
-            "engine": "lanemap",
-            "device": description,
-            "backends": "CPU",
-            "model_filename": file,
-            "model_type": model_type,
-            "model_size": model.byte_len(),
-            "model_n_params": model.parameters(),
-            "n_batch": batch,
-            "n_ubatch": batch,
-            "n_threads": threads,
-            "type_k": "f16",
-            "type_v": "f16",
-        });
-        let fields = fields.as_object().cloned().unwrap_or_default();
-        Self { fields, model_type, backend: "CPU", threads }
+        Self {
+            build_version: env!("CARGO_PKG_VERSION"),
+            engine: "lanemap",
+            device: description.to_owned(),
+            backends: "CPU",
+            model_filename: file.to_owned(),
+            model_type: format!("{} {} {weights}", config.architecture.name(), count(model.parameters())),
+            model_size: model.byte_len(),
+            model_n_params: model.parameters(),
+            n_batch: batch,
+            n_ubatch: batch,
+            n_threads: threads,
+            type_k: CACHE_FORMAT,
+            type_v: CACHE_FORMAT,
+        }
     }
 
     /// Writes the samples of all tests.
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn write(&self, out: &mut dyn Write, format: Format, samples: &[Samples]) -> io::Result<()> {
-        let now = Utc::now();
+    pub fn write(&self, out: &mut dyn Write, format: OutputFormat, samples: &[Samples]) -> io::Result<()> {
+        let now = Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true);
+        let rows: Vec<_> = samples.iter().map(|samples| self.row(samples, &now)).collect();
         match format {
-            Format::Md => self.write_table(out, samples),
-            Format::Json => {
-                let objects: Vec<_> = samples.iter().map(|samples| self.object(samples, now)).collect();
-                serde_json::to_writer_pretty(&mut *out, &objects)?;
+            OutputFormat::Md => write_table(out, &rows),
+            OutputFormat::Json => {
+                serde_json::to_writer_pretty(&mut *out, &rows)?;
                 writeln!(out)
             }
-            Format::Jsonl => samples.iter().try_for_each(|samples| {
-                serde_json::to_writer(&mut *out, &self.object(samples, now))?;
+            OutputFormat::Jsonl => rows.iter().try_for_each(|row| {
+                serde_json::to_writer(&mut *out, row)?;
                 writeln!(out)
             }),
         }
     }
 
-    fn object(&self, samples: &Samples, now: DateTime<Utc>) -> Value {
-        let (avg_ns, stddev_ns) = mean_and_deviation(&samples.nanoseconds());
-        let (avg_ts, stddev_ts) = mean_and_deviation(&samples.rates());
-        let mut fields = self.fields.clone();
-        let own = json!({
-            "n_prompt": samples.test.n_prompt,
-            "n_gen": samples.test.n_gen,
-            "n_depth": 0,
-            "test_time": now.to_rfc3339_opts(SecondsFormat::Secs, true),
-            "avg_ns": avg_ns.round() as u64,
-            "stddev_ns": stddev_ns.round() as u64,
-            "avg_ts": avg_ts,
-            "stddev_ts": stddev_ts,
-            "samples_ns": samples.nanoseconds().iter().map(|&ns| ns as u64).collect::<Vec<_>>(),
-            "samples_ts": samples.rates(),
-        });
-        fields.extend(own.as_object().cloned().unwrap_or_default());
-        Value::Object(fields)
-    }
-
-    fn write_table(&self, out: &mut dyn Write, samples: &[Samples]) -> io::Result<()> {
-        let mebibytes = self.fields["model_size"].as_f64().unwrap_or(0.0) / f64::from(1 << 20);
-        let count = parameters(self.fields["model_n_params"].as_u64().unwrap_or(0));
-        let rows: Vec<[String; 7]> = samples
-            .iter()
-            .map(|samples| {
-                let (mean, deviation) = mean_and_deviation(&samples.rates());
-                [
-                    self.model_type.clone(),
-                    format!("{mebibytes:.2} MiB"),
-                    count.clone(),
-                    self.backend.to_owned(),
-                    self.threads.to_string(),
-                    samples.test.name(),
-                    format!("{mean:.2} ± {deviation:.2}"),
-                ]
-            })
-            .collect();
-        let titles = ["model", "size", "params", "backend", "threads", "test", "t/s"].map(str::to_owned);
-        let width = |column: usize| {
-            rows.iter().chain([&titles]).map(|row| row[column].chars().count()).max().unwrap_or(0)
+    fn row(&self, samples: &Samples, now: &str) -> Row<'_> {
+        let (samples_ns, samples_ts) = (samples.nanoseconds(), samples.rates());
+        let times: Vec<f64> = samples_ns.iter().map(|&ns| ns as f64).collect();
+        let (avg_ns, stddev_ns) = mean_and_deviation(&times);
+        let (avg_ts, stddev_ts) = mean_and_deviation(&samples_ts);
+        let (n_prompt, n_gen) = match samples.test {
+            Test::Prefill(tokens) => (tokens, 0),
+            Test::Decode(tokens) => (0, tokens),
         };
-        let widths: [usize; 7] = core::array::from_fn(width);
-        // The model and the backend are words, the rest are numbers.
-        let left = [true, false, false, true, false, false, false];
-        let mut line = |row: &[String; 7]| {
-            let cells = row.iter().zip(widths).zip(left).map(|((cell, width), left)| {
-                if left { format!(" {cell:<width$} |") } else { format!(" {cell:>width$} |") }
-            });
-            writeln!(out, "|{}", cells.collect::<String>())
-        };
-        line(&titles)?;
-        let rules = core::array::from_fn(|i| {
-            let dashes = "-".repeat(widths[i] - usize::from(!left[i]));
-            if left[i] { dashes } else { format!("{dashes}:") }
-        });
-        line(&rules)?;
-        rows.iter().try_for_each(line)
+        Row {
+            report: self,
+            n_prompt,
+            n_gen,
+            n_depth: 0,
+            test_time: now.to_owned(),
+            avg_ns: avg_ns.round() as u64,
+            stddev_ns: stddev_ns.round() as u64,
+            avg_ts,
+            stddev_ts,
+            samples_ns,
+            samples_ts,
+            test: samples.test.name(),
+        }
     }
 }
 
+fn write_table(out: &mut dyn Write, rows: &[Row<'_>]) -> io::Result<()> {
+    let cells = |row: &Row<'_>| {
+        [
+            row.report.model_type.clone(),
+            format!("{:.2} MiB", row.report.model_size as f64 / f64::from(1 << 20)),
+            count(row.report.model_n_params),
+            row.report.backends.to_owned(),
+            row.report.n_threads.to_string(),
+            row.test.clone(),
+            format!("{:.2} ± {:.2}", row.avg_ts, row.stddev_ts),
+        ]
+    };
+    let rows: Vec<[String; 7]> = rows.iter().map(cells).collect();
+    let titles = ["model", "size", "params", "backend", "threads", "test", "t/s"].map(str::to_owned);
+    let width = |column: usize| {
+        rows.iter().chain([&titles]).map(|row| row[column].chars().count()).max().unwrap_or(0)
+    };
+    let widths: [usize; 7] = core::array::from_fn(width);
+    // The model and the backend are words, the rest are numbers.
+    let left = [true, false, false, true, false, false, false];
+    let mut line = |row: &[String; 7]| {
+        let cells = row.iter().zip(widths).zip(left).map(|((cell, width), left)| {
+            if left { format!(" {cell:<width$} |") } else { format!(" {cell:>width$} |") }
+        });
+        writeln!(out, "|{}", cells.collect::<String>())
+    };
+    line(&titles)?;
+    let rules = core::array::from_fn(|i| {
+        let dashes = "-".repeat(widths[i] - usize::from(!left[i]));
+        if left[i] { dashes } else { format!("{dashes}:") }
+    });
+    line(&rules)?;
+    rows.iter().try_for_each(line)
+}
+
 /// A number of parameters for people: `134.52 M`.
-fn parameters(count: u64) -> String {
+fn count(count: u64) -> String {
     let count = count as f64;
     if count >= 1e9 { format!("{:.2} B", count / 1e9) } else { format!("{:.2} M", count / 1e6) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn written(format: OutputFormat) -> String {
+        let report = Report {
+            build_version: "1",
+            engine: "lanemap",
+            device: "a CPU".into(),
+            backends: "CPU",
+            model_filename: "m.gguf".into(),
+            model_type: "llama 2.00 M Q4_1".into(),
+            model_size: 3 << 19,
+            model_n_params: 2_000_000,
+            n_batch: 4,
+            n_ubatch: 4,
+            n_threads: 2,
+            type_k: CACHE_FORMAT,
+            type_v: CACHE_FORMAT,
+        };
+        let samples = [
+            Samples { test: Test::Prefill(8), times: vec![Duration::from_secs(2), Duration::from_secs(4)] },
+            Samples { test: Test::Decode(3), times: vec![Duration::from_secs(1)] },
+        ];
+        let mut out = Vec::new();
+        report.write(&mut out, format, &samples).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn json_has_llama_benchs_fields_in_its_order() {
+        let text = written(OutputFormat::Json);
+        let objects: Vec<Value> = serde_json::from_str(&text).unwrap();
+        let lines: Vec<Value> =
+            written(OutputFormat::Jsonl).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let names = "build_version engine device backends model_filename model_type model_size \
+                     model_n_params n_batch n_ubatch n_threads type_k type_v n_prompt n_gen n_depth \
+                     test_time avg_ns stddev_ns avg_ts stddev_ts samples_ns samples_ts";
+        for objects in [&objects, &lines] {
+            assert_eq!(objects.len(), 2);
+            for object in objects {
+                assert!(object.as_object().unwrap().keys().eq(names.split_whitespace()), "{object}");
+            }
+            assert_eq!([&objects[0]["n_prompt"], &objects[0]["n_gen"]], [&json!(8), &json!(0)]);
+            assert_eq!([&objects[1]["n_prompt"], &objects[1]["n_gen"]], [&json!(0), &json!(3)]);
+            assert_eq!(objects[0]["samples_ns"], json!([2_000_000_000u64, 4_000_000_000u64]));
+            assert_eq!(objects[0]["samples_ts"], json!([4.0, 2.0]));
+            assert_eq!(
+                [&objects[0]["avg_ns"], &objects[0]["avg_ts"]],
+                [&json!(3_000_000_000u64), &json!(3.0)]
+            );
+        }
+    }
+
+    #[test]
+    fn the_table_is_aligned() {
+        let expected = "\
+| model             |     size | params | backend | threads | test |         t/s |
+| ----------------- | -------: | -----: | ------- | ------: | ---: | ----------: |
+| llama 2.00 M Q4_1 | 1.50 MiB | 2.00 M | CPU     |       2 |  pp8 | 3.00 ± 1.41 |
+| llama 2.00 M Q4_1 | 1.50 MiB | 2.00 M | CPU     |       2 |  tg3 | 3.00 ± 0.00 |
+";
+        assert_eq!(written(OutputFormat::Md), expected);
+    }
 }

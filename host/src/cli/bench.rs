@@ -1,18 +1,16 @@
 //! `lanemap bench`: prefill and decode speed in llama-bench's terms.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::device::Device;
+use super::UsageError;
+use super::load::ModelFile;
+use super::machine::{MachineArgs, ModelArgs};
 use super::output::to_stdout;
-use super::{UsageError, pull};
-use crate::bench::{Format, Report, Test, run as measure};
-use crate::cpu::{CpuBackend, CpuOptions};
-use crate::gguf::Gguf;
-use crate::model::Model;
+use crate::bench::{OutputFormat, Report, Test, run as measure};
+use crate::cpu::CpuBackend;
 use crate::session::Session;
 
 /// Measure prefill and decode speed, in llama-bench's terms
@@ -21,9 +19,8 @@ use crate::session::Session;
 /// sampling is in the time. Compare only what ran on one machine at one time.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The GGUF file [default: the demo model, fetched on first use]
-    #[arg(short = 'm', long, value_name = "FILE")]
-    model: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArgs,
 
     /// Prompt lengths to measure, in tokens; 0: none
     #[arg(short = 'p', long, value_name = "N,…", value_delimiter = ',', default_value = "512")]
@@ -41,26 +38,12 @@ pub struct Args {
     #[arg(long)]
     no_warmup: bool,
 
-    /// Prompt tokens in one pass
-    #[arg(short = 'b', long, visible_alias = "batch-size", value_name = "N", default_value = "512")]
-    batch: NonZeroUsize,
-
-    /// CPU threads; 0: all cores
-    #[arg(short = 't', long, value_name = "N", default_value_t = 0)]
-    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(..=1024))]
-    threads: usize,
-
-    /// auto, cpu, cuda or cuda:N
-    #[arg(long, value_name = "DEVICE", default_value_t = Device::Auto)]
-    device: Device,
-
-    /// Measure the exact mode
-    #[arg(long)]
-    exact: bool,
+    #[command(flatten)]
+    machine: MachineArgs,
 
     /// The report's format
-    #[arg(short = 'o', long, value_enum, default_value_t = Format::Md)]
-    output: Format,
+    #[arg(short = 'o', long, value_enum, default_value_t = OutputFormat::Md)]
+    output: OutputFormat,
 }
 
 /// Runs `lanemap bench`.
@@ -69,29 +52,24 @@ pub struct Args {
 /// A [`UsageError`] for tests that the model's context cannot hold, or none at all; another
 /// error when the model cannot be loaded or run, or the report cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    args.device.resolve()?;
-    let prompts = args.n_prompt.iter().map(|&n_prompt| Test { n_prompt, n_gen: 0 });
-    let generations = args.n_gen.iter().map(|&n_gen| Test { n_prompt: 0, n_gen });
+    let cpu = args.machine.cpu_options()?;
+    let prompts = args.n_prompt.iter().map(|&tokens| Test::Prefill(tokens));
+    let generations = args.n_gen.iter().map(|&tokens| Test::Decode(tokens));
     let tests: Vec<_> = prompts.chain(generations).filter(|test| test.tokens() > 0).collect();
     let Some(longest) = tests.iter().map(|test| test.tokens()).max() else {
         return Err(UsageError("-p and -n are all 0: there is nothing to measure".to_owned()).into());
     };
-    let path = match &args.model {
-        Some(path) => path.clone(),
-        None => pull::demo_model_path()?,
-    };
-    let model = Arc::new(Model::load(Arc::new(Gguf::open(&path)?))?);
+    let file = ModelFile::open(args.model.path()?)?;
+    let model = file.model()?;
     let limit = model.config().context_length;
     if longest > limit {
         let message = format!("a test of {longest} tokens does not fit into the model's context of {limit}");
         return Err(UsageError(message).into());
     }
-    let options = CpuOptions { threads: args.threads, exact: args.exact };
-    let backend = CpuBackend::new(Arc::clone(&model), options)?;
+    let backend = CpuBackend::new(Arc::clone(&model), cpu)?;
     let threads = backend.threads();
     let mut session = Session::new(Box::new(backend), longest)?;
-    let file = path.display().to_string();
-    let report = Report::new(&model, &file, &session.description(), threads, args.batch.get());
+    let report = Report::new(&model, &file.name(), &session.description(), threads, args.machine.batch.get());
 
     let rounds = args.repetitions.get() + usize::from(!args.no_warmup);
     let style = ProgressStyle::with_template("{msg:8} {wide_bar} {pos}/{len}")?;
@@ -103,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         samples.push(measure(
             &mut session,
             test,
-            args.batch.get(),
+            args.machine.batch.get(),
             args.repetitions.get(),
             !args.no_warmup,
             &mut progress,

@@ -70,8 +70,8 @@ pub fn demo_model_path() -> anyhow::Result<PathBuf> {
     fetch(model, false, Progress::on_stderr())
 }
 
-fn fetch(model: &DemoModel, accept_licence: bool, progress: Progress) -> anyhow::Result<PathBuf> {
-    pull::pull(model, accept_licence, progress).map_err(|error| match error {
+fn fetch(model: &DemoModel, accept_license: bool, progress: Progress) -> anyhow::Result<PathBuf> {
+    pull::pull(model, accept_license, progress).map_err(|error| match error {
         PullError::TermsNotAccepted { .. } => UsageError(error.to_string()).into(),
         error => error.into(),
     })

@@ -5,11 +5,10 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use anyhow::Context;
-
+use super::load::ModelFile;
+use super::machine::ModelArgs;
 use super::output::to_stdout;
-use super::{prompt, pull};
-use crate::gguf::Gguf;
+use super::prompt;
 use crate::tokenizer::Tokenizer;
 
 /// Print the token ids of a text, and the piece that each stands for
@@ -22,9 +21,8 @@ pub struct Args {
     #[arg(short = 'f', long, value_name = "FILE", conflicts_with = "text")]
     file: Option<PathBuf>,
 
-    /// The GGUF file [default: the demo model, fetched on first use]
-    #[arg(short = 'm', long, value_name = "FILE")]
-    model: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArgs,
 
     /// Read control tokens written in the text as such
     #[arg(long)]
@@ -46,12 +44,7 @@ pub struct Args {
 /// written to.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let text = prompt::read(args.text.as_deref(), args.file.as_deref())?;
-    let path = match &args.model {
-        Some(path) => path.clone(),
-        None => pull::demo_model_path()?,
-    };
-    let gguf = Gguf::open(&path)?;
-    let tokenizer = Tokenizer::from_gguf(&gguf).with_context(|| path.display().to_string())?;
+    let tokenizer = ModelFile::open(args.model.path()?)?.tokenizer()?;
     let ids = tokenizer.encode(&text, !args.no_bos, args.special);
     to_stdout(|out| {
         if args.ids {

@@ -117,14 +117,14 @@ impl Cache {
     pub fn pull(
         &self,
         model: &DemoModel,
-        accept_licence: bool,
+        accept_license: bool,
         progress: Progress,
     ) -> Result<PathBuf, PullError> {
         if let Some(path) = self.cached(model)? {
             return Ok(path);
         }
         if let Some(terms) = model.terms
-            && !accept_licence
+            && !accept_license
         {
             return Err(PullError::TermsNotAccepted { id: model.id, terms });
         }

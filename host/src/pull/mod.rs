@@ -163,8 +163,8 @@ pub fn cached(model: &DemoModel) -> Result<Option<PathBuf>, PullError> {
 /// # Errors
 /// When the model's terms are not accepted, when it cannot be fetched or is not what it should
 /// be, or when the cache folder cannot be written to. The message says what to do.
-pub fn pull(model: &DemoModel, accept_licence: bool, progress: Progress) -> Result<PathBuf, PullError> {
-    Cache::of_user()?.pull(model, accept_licence, progress)
+pub fn pull(model: &DemoModel, accept_license: bool, progress: Progress) -> Result<PathBuf, PullError> {
+    Cache::of_user()?.pull(model, accept_license, progress)
 }
 
 /// Takes the sha256 of the cached `model` again and returns its path.

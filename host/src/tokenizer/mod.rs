@@ -1,8 +1,10 @@
 //! Text to token ids and back, and chat templates.
 //!
 //! Two algorithms: byte-level BPE (`tokenizer.ggml.model` = `gpt2`) and SentencePiece-style
-//! (`llama`). Both give llama.cpp's ids, with two exceptions, both for the same reason: text
-//! that a user typed never becomes a control token. Merging cannot build a control, unknown or
+//! (`llama`). Both follow llama.cpp, and the ids of the two demo models are held against ids
+//! recorded with it; of the other word rules only the cuts are checked, against the published
+//! patterns. They depart from it in two places, for the same reason: text that a user typed
+//! never becomes a control token. Merging cannot build a control, unknown or
 //! byte token (llama.cpp lets a SentencePiece vocabulary merge `</s>` out of letters), and
 //! [`Tokenizer::encode_segments`] parses control tokens only in trusted text. Not done:
 //! stripping white space around special tokens, which llama.cpp does for a few models by their

@@ -1,11 +1,10 @@
 //! The flags of `lanemap generate`.
 
 use std::ffi::OsString;
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use crate::cli::UsageError;
-use crate::cli::device::Device;
+use crate::cli::machine::{MachineArgs, ModelArgs};
 use crate::sampling::{SamplingOptions, Stage, parse_logit_bias, parse_stages};
 
 /// Continue a prompt, or answer it
@@ -17,7 +16,7 @@ pub struct Args {
     pub(super) prompt: PromptArgs,
 
     #[command(flatten)]
-    pub(super) machine: MachineArgs,
+    pub(super) run: RunArgs,
 
     #[command(flatten)]
     sampling: SamplingArgs,
@@ -68,31 +67,16 @@ impl PromptArgs {
 /// What runs it.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Model and machine")]
-pub(super) struct MachineArgs {
-    /// The GGUF file [default: the demo model, fetched on first use]
-    #[arg(short = 'm', long, value_name = "FILE")]
-    pub(super) model: Option<PathBuf>,
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    pub(super) model: ModelArgs,
 
     /// Context in tokens, prompt included; 0: the model's own [default: 4096 or what is needed]
     #[arg(short = 'c', long, visible_alias = "ctx-size", value_name = "N")]
     pub(super) ctx: Option<usize>,
 
-    /// Prompt tokens in one pass; does not change the result
-    #[arg(short = 'b', long, visible_alias = "batch-size", value_name = "N", default_value = "512")]
-    pub(super) batch: NonZeroUsize,
-
-    /// CPU threads; 0: all cores
-    #[arg(short = 't', long, value_name = "N", default_value_t = 0)]
-    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(..=1024))]
-    pub(super) threads: usize,
-
-    /// auto, cpu, cuda or cuda:N
-    #[arg(long, value_name = "DEVICE", default_value_t = Device::Auto)]
-    pub(super) device: Device,
-
-    /// Dequantized weights, f32 activations and f64 sums: slow, the reference for everything else
-    #[arg(long)]
-    pub(super) exact: bool,
+    #[command(flatten)]
+    pub(super) machine: MachineArgs,
 }
 
 /// How tokens are chosen.

@@ -19,12 +19,11 @@ pub use args::Args;
 use self::console::Console;
 use self::generation::{GenerationError, Request};
 use self::report::{Report, Timings};
+use super::load::ModelFile;
 use super::output::{note, to_stdout, unless_closed};
 use super::tokenize::piece;
-use super::{UsageError, prompt, pull};
-use crate::cpu::{CpuBackend, CpuOptions};
-use crate::gguf::Gguf;
-use crate::model::Model;
+use super::{UsageError, prompt};
+use crate::cpu::CpuBackend;
 use crate::sampling::{Sampler, SamplingOptions};
 use crate::session::Session;
 use crate::tokenizer::Tokenizer;
@@ -43,37 +42,33 @@ const ANSWER_ROOM: usize = 1024;
 /// be loaded or run, or the text cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let options = args.sampling_options()?;
-    args.machine.device.resolve()?;
+    let cpu = args.run.machine.cpu_options()?;
     let text = prompt::read(args.prompt.given().map(AsRef::as_ref), args.prompt.file.as_deref())?;
-    let path = match &args.machine.model {
-        Some(path) => path.clone(),
-        None => pull::demo_model_path()?,
-    };
+    let path = args.run.model.path()?;
     interrupt::install()?;
 
     let mut console = Console::new(!args.output.json);
     let started = Instant::now();
-    let gguf = Arc::new(Gguf::open(&path)?);
-    let tokenizer = Tokenizer::from_gguf(&gguf).with_context(|| path.display().to_string())?;
-    let model = Arc::new(Model::load(Arc::clone(&gguf))?);
+    let file = ModelFile::open(path)?;
+    let tokenizer = file.tokenizer()?;
+    let model = file.model()?;
     let config = model.config();
     console.loaded();
 
-    let ids = framing::prompt_ids(&args.prompt, &text, &gguf, &tokenizer)?;
+    let ids = framing::prompt_ids(&args.prompt, &text, &file.gguf, &tokenizer)?;
     if args.output.verbose_prompt {
         note_pieces(&ids, &tokenizer);
     }
-    let n_ctx = context_length(args.machine.ctx, config.context_length, ids.len(), args.limit())?;
-    let mut sampler = sampler(args, options, &tokenizer, config.vocab_size, n_ctx)?;
-    let cpu = CpuOptions { threads: args.machine.threads, exact: args.machine.exact };
-    let mut session = Session::new(Box::new(CpuBackend::new(Arc::clone(&model), cpu)?), n_ctx)?;
+    let context = context_length(args.run.ctx, config.context_length, ids.len(), args.limit())?;
+    let mut sampler = sampler(args, options, &tokenizer, config.vocab_size, context)?;
+    let mut session = Session::new(Box::new(CpuBackend::new(Arc::clone(&model), cpu)?), context)?;
     let load = started.elapsed();
-    info!("{}, context {n_ctx}", session.description());
+    info!("{}, context {context}", session.description());
 
     let request = Request {
         prompt: &ids,
         limit: args.limit(),
-        batch: args.machine.batch.get(),
+        batch: args.run.machine.batch.get(),
         stop: &args.output.stop,
         special: args.prompt.special,
         top_logits: args.output.top_logits,
@@ -95,11 +90,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let report = Report {
-        model: path.display().to_string(),
+        model: file.name(),
         architecture: config.architecture.name(),
         device: "cpu",
-        exact: args.machine.exact,
-        context: n_ctx,
+        exact: cpu.exact,
+        context,
         seed: sampler.seed(),
         prompt_ids: &ids,
         generated_ids: &generation.ids,
@@ -121,7 +116,7 @@ fn sampler(
     mut options: SamplingOptions,
     tokenizer: &Tokenizer,
     vocab_size: usize,
-    n_ctx: usize,
+    context: usize,
 ) -> anyhow::Result<Sampler> {
     if args.ignore_eos() {
         let all = 0..u32::try_from(vocab_size).unwrap_or(u32::MAX);
@@ -130,7 +125,7 @@ fn sampler(
     }
     options.validate(vocab_size).map_err(|error| UsageError(error.to_string()))?;
     let draws = !options.is_greedy();
-    let sampler = Sampler::new(options, vocab_size, n_ctx)?;
+    let sampler = Sampler::new(options, vocab_size, context)?;
     if draws {
         note(format_args!("seed: {}", sampler.seed()));
     }
@@ -147,7 +142,7 @@ fn context_length(
     prompt: usize,
     limit: Option<usize>,
 ) -> Result<usize, UsageError> {
-    let n_ctx = match asked {
+    let context = match asked {
         Some(0) => models_own,
         Some(asked) => asked,
         None => {
@@ -155,18 +150,18 @@ fn context_length(
             models_own.min(DEFAULT_CONTEXT.max(needed))
         }
     };
-    if prompt > n_ctx {
+    if prompt > context {
         return Err(UsageError(format!(
-            "the prompt has {prompt} tokens, but the context holds {n_ctx}: shorten the prompt or raise --ctx \
+            "the prompt has {prompt} tokens, but the context holds {context}: shorten the prompt or raise --ctx \
              (the model's own context is {models_own})"
         )));
     }
-    if n_ctx > models_own {
+    if context > models_own {
         note(format_args!(
-            "warning: --ctx {n_ctx} is more than the {models_own} tokens that the model was made for"
+            "warning: --ctx {context} is more than the {models_own} tokens that the model was made for"
         ));
     }
-    Ok(n_ctx)
+    Ok(context)
 }
 
 fn note_pieces(ids: &[u32], tokenizer: &Tokenizer) {

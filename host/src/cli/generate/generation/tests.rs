@@ -128,20 +128,20 @@ impl Surroundings for World {
     }
 }
 
-/// A run after the prompt `>>`, of what the script gives, in a context of `n_ctx`.
+/// A run after the prompt `>>`, of what the script gives, in a context of `context`.
 struct Run {
     result: Result<(Generation, StopReason), GenerationError>,
     world: World,
     calls: Vec<Call>,
 }
 
-fn run<'a>(answer: &[u32], n_ctx: usize, change: impl FnOnce(&mut Request<'a>, &mut World)) -> Run {
+fn run<'a>(answer: &[u32], context: usize, change: impl FnOnce(&mut Request<'a>, &mut World)) -> Run {
     let calls = Arc::default();
     // Position 0 is the prompt's first token, whose prediction nobody asks for.
     let script = [0].into_iter().chain(answer.iter().copied()).collect();
     let backend = Script { config: config(), script, logits: Vec::new(), calls: Arc::clone(&calls) };
-    let mut session = Session::new(Box::new(backend), n_ctx).unwrap();
-    let mut sampler = Sampler::new(SamplingOptions::greedy(), VOCAB_SIZE, n_ctx).unwrap();
+    let mut session = Session::new(Box::new(backend), context).unwrap();
+    let mut sampler = Sampler::new(SamplingOptions::greedy(), VOCAB_SIZE, context).unwrap();
     let mut request =
         Request { prompt: &PROMPT, limit: None, batch: 8, stop: &[], special: false, top_logits: 0 };
     let mut world = World::default();
@@ -197,8 +197,8 @@ fn the_limit_ends_it_and_the_last_token_is_not_evaluated() {
 
 #[test]
 fn a_full_context_ends_it() {
-    for (n_ctx, text) in [(2, "a"), (3, "ab"), (5, "abcd")] {
-        let run = run(&answer("abcdef"), n_ctx, |_, _| {});
+    for (context, text) in [(2, "a"), (3, "ab"), (5, "abcd")] {
+        let run = run(&answer("abcdef"), context, |_, _| {});
         let (generation, reason) = run.result.unwrap();
         assert_eq!((generation.text.as_str(), reason), (text, StopReason::ContextFull));
     }
