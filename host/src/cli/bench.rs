@@ -1,6 +1,5 @@
 //! `lanemap bench`: prefill and decode speed in llama-bench's terms.
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -32,7 +31,8 @@ pub struct Args {
 
     /// Repetitions of each test
     #[arg(short = 'r', long, value_name = "N", default_value = "5")]
-    repetitions: NonZeroUsize,
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    repetitions: usize,
 
     /// Do not run each test once before it is measured
     #[arg(long)]
@@ -69,9 +69,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let backend = CpuBackend::new(Arc::clone(&model), cpu)?;
     let threads = backend.threads();
     let mut session = Session::new(Box::new(backend), longest)?;
-    let report = Report::new(&model, &file.name(), &session.description(), threads, args.machine.batch.get());
+    let report = Report::new(&model, &file.name(), &session.description(), threads, args.machine.batch);
 
-    let rounds = args.repetitions.get() + usize::from(!args.no_warmup);
+    let rounds = args.repetitions + usize::from(!args.no_warmup);
     let style = ProgressStyle::with_template("{msg:8} {wide_bar} {pos}/{len}")?;
     let bar = ProgressBar::new((rounds * tests.len()) as u64).with_style(style);
     let mut samples = Vec::new();
@@ -81,8 +81,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         samples.push(measure(
             &mut session,
             test,
-            args.machine.batch.get(),
-            args.repetitions.get(),
+            args.machine.batch,
+            args.repetitions,
             !args.no_warmup,
             &mut progress,
         )?);

@@ -1,6 +1,5 @@
 //! The flags that say which model runs, and on what.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::device::Device;
@@ -30,7 +29,8 @@ impl ModelArgs {
 pub(super) struct MachineArgs {
     /// Prompt tokens in one pass; does not change the result
     #[arg(short = 'b', long, visible_alias = "batch-size", value_name = "N", default_value = "512")]
-    pub(super) batch: NonZeroUsize,
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    pub(super) batch: usize,
 
     /// CPU threads; 0: all cores
     #[arg(short = 't', long, value_name = "N", default_value_t = 0)]

@@ -72,7 +72,8 @@ pub(super) struct RunArgs {
     pub(super) model: ModelArgs,
 
     /// Context in tokens, prompt included; 0: the model's own [default: 4096 or what is needed]
-    #[arg(short = 'c', long, visible_alias = "ctx-size", value_name = "N")]
+    #[arg(short = 'c', long, visible_alias = "ctx-size", value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new())]
     pub(super) ctx: Option<usize>,
 
     #[command(flatten)]

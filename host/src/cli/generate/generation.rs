@@ -51,6 +51,8 @@ pub(super) struct Generation {
     /// The largest logits of each step, `(id, logit)` in descending order; the first step is
     /// the prompt's last position.
     pub(super) top_logits: Vec<Vec<(u32, f32)>>,
+    /// Prompt tokens that were evaluated: not all, if that was interrupted.
+    pub(super) prefilled: usize,
     /// Time in the evaluation of the prompt.
     pub(super) prefill_time: Duration,
     /// Generated tokens that were evaluated in turn, and the time in that.
@@ -124,6 +126,7 @@ fn run(
 ) -> Result<StopReason, GenerationError> {
     let started = Instant::now();
     let mut report = |done, total| {
+        generation.prefilled = done;
         world.prefilled(done, total);
         if world.interrupted() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };

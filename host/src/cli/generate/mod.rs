@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let request = Request {
         prompt: &ids,
         limit: args.limit(),
-        batch: args.run.machine.batch.get(),
+        batch: args.run.machine.batch,
         stop: &args.output.stop,
         special: args.prompt.special,
         top_logits: args.output.top_logits,
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         result => result?,
     };
 
-    let timings = Timings::new(load, ids.len(), &generation);
+    let timings = Timings::new(load, &generation);
     note(&timings);
     note(format_args!("stopped: {stop_reason}"));
     if !args.output.json {

@@ -61,10 +61,10 @@ impl Rate {
 }
 
 impl Timings {
-    pub(super) fn new(load: Duration, prompt_tokens: usize, generation: &Generation) -> Self {
+    pub(super) fn new(load: Duration, generation: &Generation) -> Self {
         Self {
             load_ms: load.as_secs_f64() * 1e3,
-            prefill: Rate::new(prompt_tokens, generation.prefill_time),
+            prefill: Rate::new(generation.prefilled, generation.prefill_time),
             decode: Rate::new(generation.decoded, generation.decode_time),
         }
     }
@@ -110,11 +110,12 @@ mod tests {
 
     fn timings() -> Timings {
         let generation = Generation {
+            prefilled: 100,
             prefill_time: Duration::from_millis(500),
             decode_time: Duration::ZERO,
             ..Generation::default()
         };
-        Timings::new(Duration::from_millis(20), 100, &generation)
+        Timings::new(Duration::from_millis(20), &generation)
     }
 
     #[test]
