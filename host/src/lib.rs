@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod cli;
 pub mod cpu;
+pub mod cuda;
 pub mod gguf;
 pub mod model;
 pub mod ptx;
