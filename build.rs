@@ -21,9 +21,7 @@ use std::process::{Command, ExitCode};
 /// The GPU's name as a target of rustc.
 const TRIPLE: &str = "nvptx64-nvidia-cuda";
 
-/// What the kernels are compiled for: architecture, PTX feature that raises the file's version
-/// above the architecture's own (`ldmatrix` and `mma` came later than sm_75), and whether the PTX runs
-/// on this architecture alone.
+/// What the kernels are compiled for.
 const TARGETS: [Target; 3] = [
     Target { sm: 75, suffix: "", version: Some("+ptx70") },
     Target { sm: 80, suffix: "", version: None },
@@ -44,7 +42,9 @@ const REMEDY: &str = "rustup target add nvptx64-nvidia-cuda";
 
 struct Target {
     sm: u32,
+    /// `a` if the PTX is for this architecture alone, and for no later one.
     suffix: &'static str,
+    /// Raises the PTX's version above the architecture's own: `ldmatrix` and `mma` are younger than sm_75.
     version: Option<&'static str>,
 }
 
@@ -65,13 +65,12 @@ fn main() -> ExitCode {
         println!("cargo::rustc-cfg=cuda");
     }
 
-    let result = match Compiler::find() {
-        Ok(compiler) => compile_all(&compiler),
+    let result = match Compiler::find().and_then(|compiler| compile_all(&compiler)) {
         Err(Failure::Unavailable(why)) => {
             println!("cargo::warning=built for the CPU only: {why}. To add the GPU: {REMEDY}");
             write_table(&[], Some(&why))
         }
-        Err(failure) => Err(failure),
+        result => result,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -83,9 +82,9 @@ fn main() -> ExitCode {
 }
 
 enum Failure {
-    /// There is no compiler; the CPU needs none.
+    /// There is no compiler, or nothing to make it complete; the CPU needs none.
     Unavailable(String),
-    /// There is one, and it or the kernels fail.
+    /// There is one, and the kernels fail.
     Broken(String),
 }
 
@@ -175,12 +174,13 @@ impl Compiler {
         if output.status.success() {
             return Ok(());
         }
-        Err(broken(format!(
-            "the kernels do not compile for {} with {}:\n{}",
-            target.name(),
-            self.rustc.display(),
-            String::from_utf8_lossy(&output.stderr)
-        )))
+        let (rustc, messages) = (self.rustc.display(), String::from_utf8_lossy(&output.stderr));
+        if self.build_core && !messages.contains("could not compile `gpu`") {
+            // Its own dependencies may have to be fetched, and there may be no network.
+            let last = messages.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
+            return Err(Failure::Unavailable(format!("{rustc} could not build core: {}", last.trim())));
+        }
+        Err(broken(format!("the kernels do not compile for {} with {rustc}:\n{messages}", target.name())))
     }
 }
 

@@ -18,8 +18,14 @@ const ARCHITECTURES: [(u32, &str); 7] = [
     (121, "sm_121"),
 ];
 
+/// On stderr, also from a test that passes: cargo hides what `eprintln!` writes there.
+fn say(text: &str) {
+    let mut stderr = io::stderr();
+    writeln!(stderr, "{text}").unwrap();
+}
+
 fn skip(test: &str, why: &str) {
-    writeln!(io::stderr(), "SKIPPED: {test}: {why}").unwrap();
+    say(&format!("SKIPPED: {test}: {why}"));
 }
 
 /// The kernels, unless this build has none.
@@ -76,5 +82,5 @@ fn ptxas_takes_every_kernel_without_a_spill() {
     for (entry, row) in gpu::kernels::ALL.iter().zip(&rows) {
         table += &format!("| {} |{row}\n", entry.name);
     }
-    writeln!(io::stderr(), "registers of a thread, 0 bytes spilled:\n{table}").unwrap();
+    say(&format!("registers of a thread, 0 bytes spilled:\n{table}"));
 }

@@ -3,7 +3,33 @@
 //! Which element a register holds is written once, in `gpu::fragment`. Here stands only what
 //! keeps operands apart: an A is no B, and a fragment that was loaded from a row-major tile is
 //! not one of a column-major tile, so a product states both of its layouts and a wrong pair of
-//! load and product does not compile.
+//! load and product does not compile:
+//!
+//! ```
+//! # use gpu::simt::{Accumulator, ColMajor, MatrixA, MatrixB, RowMajor, Simt};
+//! fn scores<S: Simt>(s: S, q: MatrixA<RowMajor>, k: MatrixB<ColMajor>) -> Accumulator {
+//!     s.wmma_mma(q, k, [0.0; 8])
+//! }
+//! ```
+//!
+//! K taken for an A is refused,
+//!
+//! ```compile_fail,E0308
+//! # use gpu::simt::{Accumulator, ColMajor, MatrixA, MatrixB, RowMajor, Simt};
+//! fn scores<S: Simt>(s: S, q: MatrixA<RowMajor>, k: MatrixB<ColMajor>) -> Accumulator {
+//!     s.wmma_mma(k, q, [0.0; 8])
+//! }
+//! ```
+//!
+//! and so is K loaded row by row where the signature says that it is column-major:
+//!
+//! ```compile_fail,E0308
+//! # use gpu::simt::{ColMajor, MatrixB, RowMajor, Shared, Simt};
+//! # use gpu::quant::f16;
+//! unsafe fn load_k<S: Simt>(s: S, k: Shared<f16>) -> MatrixB<ColMajor> {
+//!     unsafe { s.wmma_load_b::<RowMajor>(k, 136) }
+//! }
+//! ```
 
 use core::marker::PhantomData;
 
