@@ -28,11 +28,16 @@ fn stream(test: &str) -> Option<Stream> {
     match cuda::devices() {
         Ok(_) => Some(Device::open(0).unwrap().stream().unwrap()),
         Err(Error::Unavailable(why)) => {
-            writeln!(io::stderr(), "NO DEVICE: {test}: {why}").unwrap();
+            say(&format!("NO DEVICE: {test}: {why}"));
             None
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// A line on stderr, which cargo does not hide, in one piece.
+fn say(line: &str) {
+    io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
 /// Elements before and after each view: more than any tile is wide, and aligned as a buffer is.
@@ -195,7 +200,7 @@ fn rms_norm_is_within_its_contract() {
         let error = |(&found, expected): (&f32, &f64)| (f64::from(found) - expected).abs() / expected.abs();
         worst = out.iter().zip(&expected).map(error).fold(worst, f64::max);
     }
-    writeln!(io::stderr(), "rms_norm: worst relative error {worst:.2e}").unwrap();
+    say(&format!("rms_norm: worst relative error {worst:.2e}"));
 }
 
 /// Shapes that are ragged in every way that the contract admits.
@@ -256,7 +261,7 @@ fn matmul_of_normals_is_within_the_tensor_cores_rounding() {
             assert_close(&format!("{m} × {n} × {k}"), &out, &expected, |i| 2.0 * EPSILON * sums * sizes[i]);
         worst = worst.max(error);
     }
-    writeln!(io::stderr(), "matmul_f16: worst error {worst:.2e}").unwrap();
+    say(&format!("matmul_f16: worst error {worst:.2e}"));
 }
 
 /// `x · wᵀ` in f64.
@@ -319,8 +324,7 @@ fn every_load_fills_the_registers_that_the_lane_map_says() {
         let (lane, x) = wmma::ACCUMULATOR.holder(row as u32, column as u32);
         assert!(held == (8 * lane + x) as f32, "({row}, {column}) came from {held}, not x[{x}] of {lane}");
     }
-    writeln!(io::stderr(), "lane maps: {} loads and 2 stores are as the maps say", ProbeLoads::DUMPS.len())
-        .unwrap();
+    say(&format!("lane maps: {} loads and 2 stores are as the maps say", ProbeLoads::DUMPS.len()));
 }
 
 /// A matrix dealt out to the lanes by a map, elements `bits` wide.
@@ -427,7 +431,7 @@ fn shared_memory_is_given_up_to_the_devices_limit() {
         ops::shared_or(&stream, out.view_mut(), bytes, 49_153).unwrap();
         assert_eq!(used(&out), 49_153, "the fallback ran");
     }
-    writeln!(io::stderr(), "shared memory: up to {most} bytes").unwrap();
+    say(&format!("shared memory: up to {most} bytes"));
 }
 
 #[test]
@@ -498,6 +502,6 @@ fn every_kernel_keeps_to_the_resources_of_its_contract() {
         assert!(taken.registers <= entry.expectations.registers, "{name}: {taken:?}");
         assert!(taken.local_bytes == 0 || entry.expectations.local_memory, "{name}: {taken:?}");
         assert!(taken.blocks_per_multiprocessor > 0, "{name}: {taken:?}");
-        writeln!(io::stderr(), "{name}: {taken:?}").unwrap();
+        say(&format!("{name}: {taken:?}"));
     }
 }
