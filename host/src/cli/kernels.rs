@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use anyhow::Context;
 use gpu::kernels::{ALL, Entry};
-use gpu::simt::{Count, Launch};
+use gpu::simt::Launch;
 
 use super::UsageError;
 use super::device::Device as Choice;
@@ -163,11 +163,7 @@ fn instructions(out: &mut dyn Write, entry: &Entry) -> io::Result<()> {
     let local = if entry.expectations.local_memory { "may use" } else { "does not use" };
     writeln!(out, "    {} bytes of arguments, {local} local memory", entry.argument_bytes)?;
     for occurrence in entry.expectations.instructions {
-        let times = match occurrence.count {
-            Count::Never => "never".to_owned(),
-            count => format!("{count} times"),
-        };
-        write!(out, "    {}: {times}", occurrence.instruction)?;
+        write!(out, "    {}: {}", occurrence.instruction, occurrence.count)?;
         match occurrence.since {
             0 => writeln!(out)?,
             since => writeln!(out, " (from sm_{since} on)")?,
