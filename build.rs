@@ -60,6 +60,11 @@ fn main() -> ExitCode {
     println!("cargo::rerun-if-changed=../Cargo.toml");
     println!("cargo::rerun-if-env-changed=LANEMAP_PTX_RUSTC");
 
+    println!("cargo::rustc-check-cfg=cfg(cuda)");
+    if has_driver() {
+        println!("cargo::rustc-cfg=cuda");
+    }
+
     let result = match Compiler::find().and_then(|compiler| compile_all(&compiler)) {
         Err(Failure::Unavailable(why)) => {
             println!("cargo::warning=built for the CPU only: {why}. To add the GPU: {REMEDY}");
@@ -183,6 +188,14 @@ impl Compiler {
 fn print(rustc: &Path, what: &[&str]) -> Option<String> {
     let output = Command::new(rustc).arg("--print").args(what).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Whether the target is one that `host/Cargo.toml` has `cust` for.
+fn has_driver() -> bool {
+    let is = |variable: &str, values: &[&str]| {
+        env::var(variable).is_ok_and(|value| values.contains(&value.as_str()))
+    };
+    is("CARGO_CFG_TARGET_OS", &["linux"]) && is("CARGO_CFG_TARGET_ARCH", &["x86_64", "aarch64"])
 }
 
 fn out_dir() -> Result<PathBuf, Failure> {

@@ -1,12 +1,15 @@
 //! Every kernel that is built, once: entry points for the GPU, and a list for everyone else.
 
+use bytemuck::Zeroable;
+
 use crate::basics::{BlockSum, Transpose, VectorAdd};
 use crate::norm::RmsNorm;
+use crate::probe::{ProbeLoads, ProbeMmaF16, ProbeMmaS8, ProbeShared, ProbeWmma};
 use crate::product::MatmulF16;
-use crate::simt::{Contract, Expectations};
+use crate::simt::{Contract, Expectations, Launch};
 
 /// What the build and the tools know of a kernel without launching it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// The exported name.
     pub name: &'static str,
@@ -14,11 +17,24 @@ pub struct Entry {
     pub expectations: Expectations,
     /// Bytes of its one parameter, the arguments.
     pub argument_bytes: usize,
+    empty: fn() -> Launch,
 }
 
 impl Entry {
-    const fn of<K: Contract>() -> Self {
-        Self { name: K::NAME, expectations: K::EXPECTATIONS, argument_bytes: size_of::<K>() }
+    const fn of<K: Contract + Zeroable>() -> Self {
+        Self {
+            name: K::NAME,
+            expectations: K::EXPECTATIONS,
+            argument_bytes: size_of::<K>(),
+            empty: || K::zeroed().launch(),
+        }
+    }
+
+    /// The launch of the empty problem: its threads, and its shared memory as far as that does
+    /// not depend on the problem. Its grid may be empty.
+    #[must_use]
+    pub fn launch(&self) -> Launch {
+        (self.empty)()
     }
 }
 
@@ -74,6 +90,11 @@ kernels! {
     transpose_padded: Transpose<1>,
     rms_norm: RmsNorm,
     matmul_f16: MatmulF16,
+    probe_loads: ProbeLoads,
+    probe_wmma: ProbeWmma,
+    probe_mma_f16: ProbeMmaF16,
+    probe_mma_s8: ProbeMmaS8,
+    probe_shared: ProbeShared,
 }
 
 #[cfg(test)]

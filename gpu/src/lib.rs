@@ -15,6 +15,7 @@ pub mod basics;
 pub mod fragment;
 pub mod kernels;
 pub mod norm;
+pub mod probe;
 pub mod product;
 pub mod quant;
 pub mod simt;

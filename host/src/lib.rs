@@ -2,13 +2,15 @@
 //!
 //! Layers, each above those named before it: [`gguf`] (files), [`tokenizer`] and [`model`] (one
 //! decoder described by data), [`backend`] (what runs a model), [`cpu`], [`session`] (prefill and
-//! decode of one sequence), [`sampling`], [`bench`], [`cli`]. Beside them [`pull`] (the demo models)
-//! and [`quantize`] (rows of f32 into blocks, for tests and for files this project makes).
+//! decode of one sequence), [`sampling`], [`mod@bench`], [`cli`]. Beside them [`pull`] (the demo
+//! models), [`quantize`] (rows of f32 into blocks, for tests and for files this project makes),
+//! [`ptx`] (the kernels as they were compiled) and [`cuda`] (the driver that runs them).
 
 pub mod backend;
 pub mod bench;
 pub mod cli;
 pub mod cpu;
+pub mod cuda;
 pub mod gguf;
 pub mod model;
 pub mod ptx;

@@ -41,7 +41,7 @@ const SHARED_BYTES: u32 = WARPS * 4;
 const _: () = assert!(WARPS <= WARP_LANES, "one warp adds what the warps left");
 
 /// The arguments of `block_sum`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct BlockSum {
     /// One sum for every 1024 elements begun, not overlapping the input.

@@ -51,7 +51,7 @@ impl<const PAD: u32> TransposeGeometry<PAD> {
 }
 
 /// The arguments of the transposed copy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct Transpose<const PAD: u32> {
     /// `columns × rows`, not overlapping the input.

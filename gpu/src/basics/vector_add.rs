@@ -19,7 +19,7 @@ use crate::simt::{Contract, Count, Dim3, Expectations, Global, Kernel, Launch, O
 const THREADS: u32 = 256;
 
 /// The arguments of `vector_add`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct VectorAdd {
     /// `n` sums, not overlapping the inputs.

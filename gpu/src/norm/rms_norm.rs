@@ -39,7 +39,7 @@ const WARPS: u32 = THREADS / WARP_LANES;
 const SHARED_BYTES: u32 = WARPS * 4;
 
 /// The arguments of `rms_norm`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct RmsNorm {
     /// `rows × width`; may not overlap an input.

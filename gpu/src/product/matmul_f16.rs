@@ -118,7 +118,7 @@ const _: () = {
 };
 
 /// The arguments of `matmul_f16`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct MatmulF16 {
     /// `m × n`, not overlapping the inputs.

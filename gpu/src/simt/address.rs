@@ -6,7 +6,7 @@
 
 use core::marker::PhantomData;
 
-use bytemuck::Pod;
+use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 
 mod sealed {
@@ -103,6 +103,9 @@ macro_rules! address {
         }
 
         impl<T> Copy for $name<T> {}
+
+        // SAFETY: a number and no data.
+        unsafe impl<T> Zeroable for $name<T> {}
 
         impl<T> core::fmt::Debug for $name<T> {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

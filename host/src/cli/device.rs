@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::cuda;
+
 /// Where a model runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Device {
@@ -22,8 +24,20 @@ impl Device {
     pub fn resolve(self) -> anyhow::Result<Self> {
         match self {
             Self::Auto | Self::Cpu => Ok(Self::Cpu),
-            Self::Cuda(_) => {
-                anyhow::bail!("--device {self}: this build has no GPU kernels yet; use --device cpu")
+            Self::Cuda(index) => {
+                let found = cuda::Device::open(index).and_then(|device| {
+                    let description = device.description();
+                    description.variant()?;
+                    Ok(description)
+                });
+                match found {
+                    Ok(description) => anyhow::bail!(
+                        "--device {self}: {} is there, but the kernels for whole models are not yet; use \
+                         --device cpu",
+                        description.name
+                    ),
+                    Err(error) => anyhow::bail!("--device {self}: {error}; use --device cpu"),
+                }
             }
         }
     }

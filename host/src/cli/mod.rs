@@ -4,8 +4,10 @@
 
 pub mod bench;
 pub mod device;
+pub mod devices;
 pub mod generate;
 pub mod inspect;
+pub mod kernels;
 mod load;
 mod logging;
 mod machine;
@@ -42,6 +44,8 @@ enum Command {
     Pull(pull::Args),
     Inspect(inspect::Args),
     Show(show::Args),
+    Devices(devices::Args),
+    Kernels(kernels::Args),
 }
 
 /// An error that is the caller's to mend: a wrong flag, value or input. Ends with exit code 2.
@@ -66,6 +70,8 @@ pub fn main() -> ExitCode {
         Command::Pull(args) => pull::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Show(args) => show::run(args),
+        Command::Devices(args) => devices::run(args),
+        Command::Kernels(args) => kernels::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

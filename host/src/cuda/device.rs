@@ -1,0 +1,172 @@
+//! Which devices there are, and opening one.
+
+#![expect(unsafe_code, reason = "one attribute that cust has no name for")]
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::fmt;
+use std::fs;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use cust::CudaApiVersion;
+use cust::context::{Context, CurrentContext};
+use cust::device::DeviceAttribute;
+
+use super::description::{Description, Version};
+use super::driver::{self, raw};
+use super::error::{CudaError, Error, Unavailable};
+use super::module::Module;
+
+/// `CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN`.
+const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: c_int = 97;
+
+/// Every device that the driver shows; at least one.
+///
+/// # Errors
+/// [`Error::Unavailable`]: there is no driver or no device, and why. [`Error::Driver`] if a
+/// device cannot be asked.
+pub fn devices() -> Result<Vec<Description>, Error> {
+    (0..count()?).map(describe).collect()
+}
+
+/// How many devices there are, at least one.
+fn count() -> Result<u32, Error> {
+    let none = |error: CudaError| error.code == CudaError::NO_DEVICE;
+    match driver::bind() {
+        Err(Unavailable::Start(error)) if none(error.clone()) => Err(Unavailable::NoDevice.into()),
+        Err(error) => Err(error.into()),
+        Ok(()) => match cust::device::Device::num_devices() {
+            Ok(0) => Err(Unavailable::NoDevice.into()),
+            Ok(count) => Ok(count),
+            Err(error) => Err(Unavailable::Start(error.into()).into()),
+        },
+    }
+}
+
+fn describe(index: u32) -> Result<Description, Error> {
+    let fail = Error::doing("asking the driver about a device");
+    let device = cust::device::Device::get_device(index).map_err(&fail)?;
+    let attribute = |which| device.get_attribute(which).map(i32::unsigned_abs).map_err(&fail);
+    let mut optin = 0;
+    // SAFETY: the driver's documented signature, with the handle of a device.
+    let code =
+        unsafe { raw::cuDeviceGetAttribute(&mut optin, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device.as_raw()) };
+    CudaError::check(code)
+        .map_err(|error| Error::Driver { doing: "asking the driver about a device", error })?;
+    let (major, minor) = (
+        attribute(DeviceAttribute::ComputeCapabilityMajor)?,
+        attribute(DeviceAttribute::ComputeCapabilityMinor)?,
+    );
+    let cuda = CudaApiVersion::get().map_err(&fail)?;
+    Ok(Description {
+        index,
+        name: device.name().map_err(&fail)?,
+        sm: 10 * major + minor,
+        memory: device.total_memory().map_err(&fail)? as u64,
+        multiprocessors: attribute(DeviceAttribute::MultiprocessorCount)?,
+        shared_bytes: attribute(DeviceAttribute::MaxSharedMemoryPerBlock)?,
+        shared_bytes_optin: optin.unsigned_abs(),
+        cuda: Version { major: cuda.major().unsigned_abs(), minor: cuda.minor().unsigned_abs() },
+        // The kernel module's, which is the driver's.
+        driver: fs::read_to_string("/sys/module/nvidia/version").ok().map(|text| text.trim().to_owned()),
+    })
+}
+
+/// An open device. Opened once, it stays open until the program ends, and this is its handle.
+#[derive(Clone, Copy)]
+pub struct Device(&'static Opened);
+
+struct Opened {
+    description: Description,
+    context: Context,
+    synchronise: bool,
+    module: Mutex<Option<&'static Module>>,
+}
+
+impl Device {
+    /// Opens device `index`, or takes it up again.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::NoSuchDevice`], or [`Error::Driver`] when the driver
+    /// does not give it.
+    pub fn open(index: u32) -> Result<Self, Error> {
+        static OPEN: OnceLock<Mutex<BTreeMap<u32, Device>>> = OnceLock::new();
+        let count = count()?;
+        if index >= count {
+            return Err(Error::NoSuchDevice { index, count });
+        }
+        // What a panic left behind is a whole map.
+        let mut open = OPEN.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&device) = open.get(&index) {
+            return Ok(device);
+        }
+        let fail = Error::doing("opening the device");
+        let raw = cust::device::Device::get_device(index).map_err(&fail)?;
+        let opened = Opened {
+            description: describe(index)?,
+            context: Context::new(raw).map_err(&fail)?,
+            synchronise: std::env::var_os("LANEMAP_CUDA_SYNC").is_some_and(|value| value != "0"),
+            module: Mutex::new(None),
+        };
+        // Kernels and buffers refer to the context until the end of the program.
+        let device = Self(Box::leak(Box::new(opened)));
+        open.insert(index, device);
+        Ok(device)
+    }
+
+    /// What the driver says of it.
+    #[must_use]
+    pub fn description(&self) -> &'static Description {
+        &self.0.description
+    }
+
+    /// Whether every launch is waited for, see the [module](super).
+    #[must_use]
+    pub fn synchronises(&self) -> bool {
+        self.0.synchronise
+    }
+
+    /// Makes it the calling thread's device: the driver's calls have no other way to know.
+    pub(super) fn enter(&self) -> Result<(), Error> {
+        CurrentContext::set_current(&self.0.context).map_err(Error::doing("choosing the device"))
+    }
+
+    /// The kernels, compiled for the device on the first call.
+    pub(super) fn module(&self) -> Result<&'static Module, Error> {
+        let mut module = self.0.module.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(module) = *module {
+            return Ok(module);
+        }
+        let variant = self.0.description.variant()?;
+        self.enter()?;
+        let loaded = &*Box::leak(Box::new(Module::compile(variant.text, &self.0.description)?));
+        *module = Some(loaded);
+        Ok(loaded)
+    }
+
+    /// Has the driver compile this PTX for the device, and forgets the result.
+    ///
+    /// # Errors
+    /// Why it is refused: [`Error::WrongTarget`], [`Error::DriverTooOld`], or
+    /// [`Error::Refused`] with the compiler's log.
+    pub fn try_compile(&self, ptx: &str) -> Result<(), Error> {
+        self.enter()?;
+        Module::compile(ptx, &self.0.description).map(drop)
+    }
+
+    /// Bytes of memory that are free, and that there are.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    pub fn memory(&self) -> Result<(u64, u64), Error> {
+        self.enter()?;
+        let (free, total) = cust::memory::mem_get_info().map_err(Error::doing("asking for free memory"))?;
+        Ok((free as u64, total as u64))
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({})", self.0.description)
+    }
+}
