@@ -3,17 +3,23 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-/// The file of a demo model, or `None` after a loud word on why the test is skipped.
+use lanemap::pull::{self, Progress};
+
+/// The file of a demo model, fetched if it is not in the cache and has no terms to accept, or
+/// `None` after a loud word on why the test is skipped.
 pub(crate) fn real_model(id: &str) -> Option<PathBuf> {
-    let model = lanemap::pull::find(id).unwrap_or_else(|| panic!("there is no demo model {id}"));
-    match lanemap::pull::cached(model) {
-        Ok(Some(path)) => Some(path),
-        absent => {
+    let model = pull::find(id).unwrap_or_else(|| panic!("there is no demo model {id}"));
+    let found = match pull::cached(model) {
+        Ok(None) => pull::pull(model, false, Progress::Silent),
+        Ok(Some(path)) => Ok(path),
+        Err(error) => Err(error),
+    };
+    match found {
+        Ok(path) => Some(path),
+        Err(error) => {
             let test = std::thread::current().name().unwrap_or("a test").to_owned();
-            let why = absent.err().map_or_else(|| "it is not in the cache".into(), |error| error.to_string());
             // `eprintln!` would be kept back, as all output of tests that pass.
-            let skipped =
-                format!("SKIPPED: {test}: it needs the model {id}: {why}; run `lanemap pull {id}`\n");
+            let skipped = format!("SKIPPED: {test}: it needs the model {id}: {error}\n");
             let _ = std::io::stderr().write_all(skipped.as_bytes());
             None
         }
