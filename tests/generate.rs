@@ -5,48 +5,22 @@
 mod support;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use support::command::{assert_refused, feed, generate, ids, json, text};
 
 const SMOLLM2: &str = "smollm2-135m";
 const GEMMA3: &str = "gemma3-270m";
-
-fn generate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lanemap"));
-    command.arg("generate").args(args).env_remove("RUST_LOG").stdin(Stdio::null());
-    command
-}
 
 fn run(args: &[&str]) -> Output {
     generate(args).output().unwrap()
 }
 
 fn run_with_stdin(args: &[&str], input: &[u8]) -> Output {
-    let mut child =
-        generate(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input).unwrap();
-    child.wait_with_output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-/// Exit code `code`, nothing on stdout, and one line on stderr that has `parts`.
-#[track_caller]
-fn assert_refused(output: &Output, code: i32, parts: &[&str]) {
-    let stderr = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert_eq!(text(&output.stdout), "");
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    assert!(stderr.starts_with("error: "), "{stderr}");
-    assert!(!stderr.contains("panicked"), "{stderr}");
-    for part in parts {
-        assert!(stderr.contains(part), "no {part:?} in {stderr}");
-    }
+    feed(&mut generate(args), input)
 }
 
 #[test]
@@ -139,17 +113,6 @@ impl Real {
     fn json(&self, args: &[&str]) -> Value {
         json(&self.run(&[args, &["--json"]].concat()))
     }
-}
-
-#[track_caller]
-fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout).lines().count(), 1);
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn ids(value: &Value) -> Vec<u64> {
-    value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
 }
 
 #[test]

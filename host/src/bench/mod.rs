@@ -1,9 +1,9 @@
 //! Measurements of prefill and decode speed in llama-bench's terms.
 //!
 //! A [`Test`] evaluates prompt tokens in one go, or generates tokens one after the other, from an
-//! empty context. Tokens are random and chosen beforehand: neither
-//! tokenizing nor sampling is in the time. Each repetition is one sample; what is reported is
-//! mean and standard deviation of the samples' rates, as llama-bench reports them.
+//! empty context. Tokens are random and chosen beforehand: neither tokenizing nor sampling is in
+//! the time. Each repetition is one sample; what is reported is mean and standard deviation of
+//! the samples' rates, as llama-bench reports them.
 
 mod report;
 

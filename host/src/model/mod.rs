@@ -111,7 +111,8 @@ pub struct Model {
 
 impl Model {
     /// Finds the tensors of the decoder that the file's metadata describes and checks their
-    /// shapes; a tensor without a role is refused. Reads only the small ones (norms, biases); the matrices stay where they are.
+    /// shapes; a tensor without a role is refused. Reads only the small ones (norms, biases);
+    /// the matrices stay where they are.
     ///
     /// # Errors
     /// See [`ModelError`].
