@@ -2,6 +2,7 @@
 
 use bytemuck::Zeroable;
 
+use crate::attention::FaPrefillF16kv;
 use crate::basics::{BlockSum, Transpose, VectorAdd};
 use crate::norm::RmsNorm;
 use crate::probe::{ProbeLoads, ProbeMmaF16, ProbeMmaS8, ProbeShared, ProbeWmma};
@@ -90,6 +91,16 @@ kernels! {
     transpose_padded: Transpose<1>,
     rms_norm: RmsNorm,
     matmul_f16: MatmulF16,
+    fa_prefill_f16kv: FaPrefillF16kv<128>,
+    fa_prefill_f16kv_hd64: FaPrefillF16kv<64>,
+    fa_prefill_f16kv_hd80: FaPrefillF16kv<80>,
+    fa_prefill_f16kv_hd96: FaPrefillF16kv<96>,
+    fa_prefill_f16kv_hd256: FaPrefillF16kv<256>,
+    fa_prefill_f16kv_tkv16: FaPrefillF16kv<128, 64, 16>,
+    fa_prefill_f16kv_tkv64: FaPrefillF16kv<128, 64, 64>,
+    fa_prefill_f16kv_tq128: FaPrefillF16kv<128, 128, 32>,
+    fa_prefill_f16kv_tq48_double: FaPrefillF16kv<128, 48, 32, 2, 1>,
+    fa_prefill_f16kv_double: FaPrefillF16kv<128, 64, 32, 2>,
     probe_loads: ProbeLoads,
     probe_wmma: ProbeWmma,
     probe_mma_f16: ProbeMmaF16,

@@ -37,8 +37,6 @@ const CLAMP_LOW: u32 = 0;
 // SAFETY: the names and signatures are those of LLVM's NVPTX backend. They touch no memory of
 // the caller's; at worst a barrier hangs.
 unsafe extern "unadjusted" {
-    #[link_name = "llvm.nvvm.read.ptx.sreg.tid.x"]
-    safe fn tid_x() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.ntid.x"]
     safe fn ntid_x() -> u32;
     #[link_name = "llvm.nvvm.read.ptx.sreg.ctaid.x"]
@@ -257,7 +255,12 @@ impl Simt for Ptx {
 
     #[inline(always)]
     fn thread(self) -> u32 {
-        tid_x()
+        let thread: u32;
+        // As for `shared`: what follows from the thread's index is cheaper computed again than
+        // kept in a register through a loop, and `ptxas` knows which of both it can afford.
+        // SAFETY: only a register.
+        unsafe { asm!("mov.u32 {0}, %tid.x;", out(reg32) thread, options(nomem, nostack)) };
+        thread
     }
 
     #[inline(always)]
@@ -297,7 +300,12 @@ impl Simt for Ptx {
 
     #[inline(always)]
     fn shared<T>(self) -> Shared<T> {
-        Shared::from_address(register!("mov.u32 {d}, dyn_smem;", reg32: u32,))
+        let address: u32;
+        // Not `pure`, so that LLVM does not take every address that follows from this one out of
+        // a loop, each into a register of its own. `ptxas` knows the number and folds it.
+        // SAFETY: only a register.
+        unsafe { asm!("mov.u32 {0}, dyn_smem;", out(reg32) address, options(nomem, nostack)) };
+        Shared::from_address(address)
     }
 
     #[inline(always)]

@@ -1,0 +1,781 @@
+//! `fa_prefill_f16kv`: attention of a prompt, softmax in the registers between two products.
+//!
+//! For every query row `q` and head `h`, with `P = softmax(scale · Q·Kᵀ)` over the positions
+//! that the row sees:
+//!
+//! ```text
+//! out[q][h][d] = Σ_p P[q][p] · V[p][h / group][d]
+//!
+//! out     tokens    × heads    × head size   f32, row major
+//! query   tokens    × heads    × head size   f16, row major
+//! keys    positions × KV heads × head size   f16, row major: the KV cache
+//! values  positions × KV heads × head size   f16, row major
+//! ```
+//!
+//! Neither S = Q·Kᵀ nor P is ever in memory. Both products run on the tensor cores; S leaves the
+//! first as an accumulator and P enters the second as its left operand, and those two fragments
+//! are *the same registers of the same lanes* ([`fragment::identity`](crate::fragment::identity)).
+//!
+//! # Who owns what
+//!
+//! A block computes 64 rows of one head and goes through the keys in tiles of 32. A warp owns 16
+//! of the rows and *all* 32 columns of the tile, and all of the row's output: nothing of a row
+//! is in another warp, so softmax needs no shared memory.
+//!
+//! ```text
+//!                 K tile: 32 positions              O: head size 128
+//!                +----------------------+          +---- ... ------+
+//!  Q  16 rows    | S, P      of warp 0  |          |    of warp 0  |
+//!  64 × 128      | S, P      of warp 1  |    ->    |    of warp 1  |
+//!                | S, P      of warp 2  |          |    of warp 2  |
+//!                | S, P      of warp 3  |          |    of warp 3  |
+//!                +----------------------+          +---- ... ------+
+//!
+//!  one fragment of 16 × 16, S as f32 accumulator or P as f16 operand, g = lane / 4, t = lane % 4:
+//!
+//!                columns 0..8        columns 8..16
+//!  row g         x[0] x[1]           x[4] x[5]         at columns 2t and 2t + 1 of each half;
+//!  row g + 8     x[2] x[3]           x[6] x[7]         a row is in four lanes, those with its g
+//! ```
+//!
+//! A lane has two rows, g and g + 8, and of each the quarter of the columns that its t says. So
+//! the maximum of a row takes two shuffles, with distances 1 and 2. The sum takes none: each
+//! lane adds up its own columns, and the four meet once, after the last tile.
+//!
+//! # One tile
+//!
+//! ```text
+//! S = Q · Kᵀ          K is stored (position, d): as B (d, position) it is column major
+//! S = -∞              where the row does not see the column; element by element, because a
+//!                     lane's columns are scattered; only in tiles that some row sees in part
+//! m' = max(m, row maximum of S)
+//! P = 2^(c·S - c·m'), c = scale · log2 e
+//! O = O · 2^(c·m - c·m') + P · V
+//!                     V is stored (position, d): as B (position, d) it is row major
+//! ```
+//!
+//! K and V lie alike and enter with opposite majorness, because one is consumed along `d` and
+//! the other along the position. Here the layout is in the operand's type, so mixing them up does
+//! not compile; where it compiles, the numbers are of the right size and wrong.
+//!
+//! # Registers of a lane, at head size 128
+//!
+//! ```text
+//! O     8 accumulators of 8 f32     64
+//! S     2 accumulators of 8 f32     16
+//! P     2 operands of 4 registers    8     S dies as P is built
+//! Q, K, V operands on their way     12
+//! m, l, O's factors for two rows     6
+//! addresses, counters               ~16
+//! ```
+//!
+//! # Shared memory
+//!
+//! ```text
+//! byte      0   Q   64 rows of (128 + 8) f16
+//!       17408   K   32 rows                      one for each stage
+//!       26112   V   32 rows                      one for each stage
+//!       34816   end
+//!           0   O   64 rows of 128 f32 = 32768 bytes, after the last tile, if rows are missing
+//! ```
+//!
+//! Rows are 272 bytes apart, 4 banks more than a multiple of 32: the eight 16-byte rows that an
+//! operand's load reads at a time lie in 32 different banks. O counts in the maximum: with tiles
+//! of 16 it is the larger one.
+//!
+//! # Who waits for whom
+//!
+//! One stage. A copy runs while the tensor cores work on the other of K and V:
+//!
+//! ```text
+//!          copies                  products
+//! barrier  V of this tile          S = Q · Kᵀ, softmax
+//! barrier  K of the next tile      O += P · V
+//! ```
+//!
+//! Before each barrier a thread waits for its own copies. The first makes K (and, the first time,
+//! Q) visible, and says that every warp is done with the V before, which is about to be
+//! overwritten; the second makes V visible and says that every warp is done with K. Without either there
+//! is a race, which the tests show by removing each. There is no third: P is in the warp itself.
+//!
+//! With more stages K and V of a tile travel together, into a buffer that nobody reads, and one
+//! barrier a tile does: it makes the tile visible, and the buffer of the tile before free.
+//!
+//! # Shape contract
+//!
+//! Head size a multiple of 16, so that fragments are whole. Any numbers of tokens and positions:
+//! rows past the end are zeros in shared memory (`cp.async` with a source size of 0). Blocks of
+//! the last rows, which see the most keys, start first.
+//!
+//! # Numeric contract
+//!
+//! S and O are sums in f32 in the tensor core's order. Powers are of 2, `ex2.approx`; P is
+//! rounded to f16, its sum is of the f32 before rounding. Tiles of keys lie at multiples of the tile, whatever the
+//! query rows, so a row's bits depend on the positions alone: not on how its prompt was cut into
+//! passes, and not on the rows beside it. The tile is part of that contract, because with another
+//! one the sums are grouped differently. A tile that a row sees nothing of leaves its m, l and O
+//! untouched to the bit. A row that sees nothing at all is zero.
+//!
+//! Source: r48, "register-resident softmax", and FlashAttention-2 (Dao 2023) for the online softmax.
+
+use half::f16;
+
+use super::geometry::Geometry;
+use super::problem::{Attention, Scaling, distance};
+use crate::fragment::wmma;
+use crate::simt::{
+    Accumulator, ColMajor, Contract, Count, Expectations, Global, Kernel, Launch, MatrixA, MatrixB,
+    Occurrence, RowMajor, Shared, Simt,
+};
+
+/// Rows, columns and depth of a fragment.
+pub(super) const FRAGMENT: u32 = 16;
+/// f16 that one asynchronous copy moves: 16 bytes.
+const CHUNK: u32 = 8;
+/// Below so many positions a row's P goes into the product in two parts. The error of a rounding
+/// to f16 is at most 2^-12 of the largest weight; over `n` positions of like weight it averages to
+/// about 1.1e-4 / √n for values up to 1, and the worst of a million elements is five times that.
+const FEW: u32 = 64;
+/// Accumulators of O for the largest head size, 256. Those that a smaller one lacks are never
+/// touched, and take no registers.
+pub(super) const MOST_OUT: usize = 16;
+/// Accumulators of S for the widest tile, 64.
+pub(super) const MOST_SCORES: usize = 4;
+
+/// The kernel: an [`Attention`] problem and, as parameters, its [`Geometry`].
+///
+/// At most 65,535 tiles of query rows: a grid's second axis has no more blocks.
+#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct FaPrefillF16kv<
+    const HEAD_SIZE: u32,
+    const TILE_Q: u32 = 64,
+    const TILE_KV: u32 = 32,
+    const STAGES: u32 = 1,
+    const STAGING_WARPS: u32 = 0,
+>(pub Attention);
+
+impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: u32, const STAGING_WARPS: u32>
+    FaPrefillF16kv<HEAD_SIZE, TILE_Q, TILE_KV, STAGES, STAGING_WARPS>
+{
+    /// The tiles.
+    pub const GEOMETRY: Geometry = {
+        let geometry = Geometry {
+            head_size: HEAD_SIZE,
+            tile_q: TILE_Q,
+            tile_kv: TILE_KV,
+            stages: STAGES,
+            staging_warps: STAGING_WARPS,
+        };
+        assert!(geometry.is_valid());
+        geometry
+    };
+}
+
+/// 34,816 bytes, as r48 counts them; and r50's 32 KiB of O that a larger tile hides.
+const _: () = {
+    let landed = FaPrefillF16kv::<128>::GEOMETRY;
+    assert!(landed.shared_bytes() == 34_816 && landed.threads() == 128);
+    let narrow = FaPrefillF16kv::<128, 64, 16>::GEOMETRY;
+    assert!(narrow.staging_bytes() == 26_112 && narrow.shared_bytes() == 32_768);
+};
+
+impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: u32, const STAGING_WARPS: u32>
+    Contract for FaPrefillF16kv<HEAD_SIZE, TILE_Q, TILE_KV, STAGES, STAGING_WARPS>
+{
+    const NAME: &'static str = match (HEAD_SIZE, TILE_Q, TILE_KV, STAGES, STAGING_WARPS) {
+        (64, 64, 32, 1, 0) => "fa_prefill_f16kv_hd64",
+        (80, 64, 32, 1, 0) => "fa_prefill_f16kv_hd80",
+        (96, 64, 32, 1, 0) => "fa_prefill_f16kv_hd96",
+        (128, 64, 32, 1, 0) => "fa_prefill_f16kv",
+        (256, 64, 32, 1, 0) => "fa_prefill_f16kv_hd256",
+        (128, 64, 16, 1, 0) => "fa_prefill_f16kv_tkv16",
+        (128, 64, 64, 1, 0) => "fa_prefill_f16kv_tkv64",
+        (128, 128, 32, 1, 0) => "fa_prefill_f16kv_tq128",
+        (128, 48, 32, 2, 1) => "fa_prefill_f16kv_tq48_double",
+        (128, 64, 32, 2, 0) => "fa_prefill_f16kv_double",
+        _ => panic!("a geometry without a name"),
+    };
+    const EXPECTATIONS: Expectations = Expectations {
+        instructions: &[
+            Occurrence::new("wmma.mma.sync.aligned.row.col", Count::Exactly(Self::GEOMETRY.products() / 2)),
+            Occurrence::new("wmma.mma.sync.aligned.row.row", Count::Exactly(Self::GEOMETRY.products() / 2)),
+            Occurrence::new("wmma.load.a", Count::Exactly(HEAD_SIZE / FRAGMENT)),
+            // The maximum of two rows in each tile, their sums at the end: two steps each.
+            Occurrence::new("shfl.sync.bfly", Count::Exactly(8)),
+            Occurrence::new("cp.async.cg.shared.global", Count::AtLeast(1)).since(80),
+        ],
+        registers: 255,
+        local_memory: false,
+    };
+
+    fn launch(&self) -> Launch {
+        Launch {
+            grid: self.0.grid(TILE_Q),
+            threads: Self::GEOMETRY.threads(),
+            shared_bytes: Self::GEOMETRY.shared_bytes(),
+        }
+    }
+}
+
+/// A warp's 16 rows on their way through the keys, as far as they are in this lane: index 0 is
+/// row g, index 1 is row g + 8.
+struct Rows {
+    /// The largest score so far, before scaling; -∞ before the first that is seen.
+    max: [f32; 2],
+    /// The sum of this lane's P so far, relative to the maximum.
+    sum: [f32; 2],
+    /// O so far, relative to the maximum.
+    out: [Accumulator; MOST_OUT],
+    /// Whether the row sees so few positions that the rounding of P does not average out.
+    few: [bool; 2],
+}
+
+/// What softmax makes of a tile's scores.
+struct Weights {
+    /// P, as the left operand of P · V.
+    p: [MatrixA<RowMajor>; MOST_SCORES],
+    /// What rounding took from P, in rows that see few positions; zero in others.
+    rest: [MatrixA<RowMajor>; MOST_SCORES],
+    /// What O has to be multiplied with first, for each of two rows.
+    factors: [f32; 2],
+}
+
+/// Which of a lane's two rows `x[i]` of an accumulator belongs to.
+const fn row_of(i: usize) -> usize {
+    // The same for every lane; lane 0 has rows 0 and 8.
+    (wmma::accumulator(0, i as u32).0 / 8) as usize
+}
+
+/// The elements of each of a lane's two rows, in the order of their columns.
+const OF_ROW: [[usize; 4]; 2] = {
+    let (mut elements, mut found) = ([[0; 4]; 2], [0; 2]);
+    let mut i = 0;
+    while i < 8 {
+        let row = row_of(i);
+        elements[row][found[row]] = i;
+        found[row] += 1;
+        i += 1;
+    }
+    elements
+};
+
+/// Where this block stands: its rows, its head and the tiles of keys that it goes through.
+#[derive(Clone, Copy)]
+struct Place {
+    first_row: u32,
+    head: u32,
+    kv_head: u32,
+    /// Tiles of keys that some row of the block sees: from the first, without the last.
+    tiles: (u32, u32),
+}
+
+impl<
+    S: Simt,
+    const HEAD_SIZE: u32,
+    const TILE_Q: u32,
+    const TILE_KV: u32,
+    const STAGES: u32,
+    const STAGING_WARPS: u32,
+> Kernel<S> for FaPrefillF16kv<HEAD_SIZE, TILE_Q, TILE_KV, STAGES, STAGING_WARPS>
+{
+    #[inline(always)]
+    unsafe fn run(self, s: S) {
+        let place = self.place(s);
+        let mut rows = Rows {
+            max: [f32::NEG_INFINITY; 2],
+            sum: [0.0; 2],
+            out: [[0.0; 8]; MOST_OUT],
+            few: self.few(s, place),
+        };
+        // SAFETY: what is staged lies inside its stage, and comes from inside its matrix or is
+        // zero. Each barrier's reason stands at it. O is laid over the stages after a barrier.
+        unsafe {
+            self.stage_queries(s, place);
+            if STAGES == 1 {
+                self.sweep_alternating(s, place, &mut rows);
+            } else {
+                self.sweep_ahead(s, place, &mut rows);
+            }
+            self.finish(s, &mut rows);
+            self.store(s, place, &rows);
+        }
+    }
+}
+
+impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: u32, const STAGING_WARPS: u32>
+    FaPrefillF16kv<HEAD_SIZE, TILE_Q, TILE_KV, STAGES, STAGING_WARPS>
+{
+    /// The last tile of rows comes first: it has the most keys, and what is long should not
+    /// begin late.
+    #[inline(always)]
+    fn place<S: Simt>(&self, s: S) -> Place {
+        let problem = &self.0;
+        let (block, grid) = (s.block(), s.grid());
+        let first_row = (grid.y - 1 - block.y) * TILE_Q;
+        let rows = (problem.tokens - first_row).min(TILE_Q);
+        let position = problem.start + first_row;
+        let (first, end) = problem.sight.reach(position, position + rows - 1, problem.positions);
+        // At least 1, which is what keeps the division from failing.
+        let kv_head = block.x / problem.group.max(1);
+        Place { first_row, head: block.x, kv_head, tiles: (first / TILE_KV, end.div_ceil(TILE_KV)) }
+    }
+
+    /// One stage of keys and one of values, each copied while the other is in use.
+    ///
+    /// # Safety
+    /// All threads of the block call this alike, with the queries' copies begun.
+    #[inline(always)]
+    unsafe fn sweep_alternating<S: Simt>(&self, s: S, place: Place, rows: &mut Rows) {
+        let (first, end) = place.tiles;
+        // SAFETY: keys and values are read after their own wait and a barrier, and written
+        // again after the barrier that follows their last use.
+        unsafe {
+            if first < end {
+                self.stage_keys(s, place, first, 0);
+            }
+            s.copy_async_commit();
+            for tile in first..end {
+                s.copy_async_wait::<0>();
+                // Keys (and queries) of all threads are there; no warp still reads the values
+                // of the tile before, which are overwritten now.
+                s.barrier();
+                self.stage_values(s, place, tile, 0);
+                s.copy_async_commit();
+
+                let scores = self.scores(s, 0);
+                let weights = self.softmax(s, place, tile, scores, rows);
+
+                s.copy_async_wait::<0>();
+                // Values of all threads are there; no warp still reads the keys.
+                s.barrier();
+                if tile + 1 < end {
+                    self.stage_keys(s, place, tile + 1, 0);
+                }
+                s.copy_async_commit();
+                self.accumulate(s, 0, weights, rows);
+            }
+        }
+    }
+
+    /// Several stages: a tile's keys and values are copied while earlier tiles are in use.
+    ///
+    /// # Safety
+    /// As [`sweep_alternating`](Self::sweep_alternating).
+    #[inline(always)]
+    unsafe fn sweep_ahead<S: Simt>(&self, s: S, place: Place, rows: &mut Rows) {
+        let (first, end) = place.tiles;
+        // SAFETY: a stage is read after the wait for its group and a barrier; it is written again
+        // after the next barrier, which every warp reaches when it is done with the stage.
+        unsafe {
+            for tile in first..first + STAGES - 1 {
+                self.stage_tile(s, place, tile, end);
+            }
+            for tile in first..end {
+                // The younger groups, one for each later tile on its way, may be unfinished.
+                if STAGES == 2 {
+                    s.copy_async_wait::<0>();
+                } else {
+                    s.copy_async_wait::<1>();
+                }
+                // The tile's keys and values are there; no warp still reads the tile before,
+                // whose stage is overwritten now.
+                s.barrier();
+                self.stage_tile(s, place, tile + STAGES - 1, end);
+                if s.warp() < Self::GEOMETRY.row_warps() {
+                    let stage = tile % STAGES;
+                    let scores = self.scores(s, stage);
+                    let weights = self.softmax(s, place, tile, scores, rows);
+                    self.accumulate(s, stage, weights, rows);
+                }
+            }
+        }
+    }
+
+    /// S of a warp: its 16 rows of Q times all keys of a stage.
+    ///
+    /// # Safety
+    /// Queries and the stage's keys are in shared memory, visible, and stay.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn scores<S: Simt>(&self, s: S, stage: u32) -> [Accumulator; MOST_SCORES] {
+        let g = Self::GEOMETRY;
+        let queries = s.shared::<f16>().row(s.warp() * FRAGMENT, g.stride());
+        let keys = s.shared::<f16>().at(g.keys(stage));
+        let mut scores = [[0.0; 8]; MOST_SCORES];
+        for d in (0..HEAD_SIZE).step_by(FRAGMENT as usize) {
+            // SAFETY: the caller's; fragments lie inside their stage.
+            unsafe {
+                let q: MatrixA<RowMajor> = s.wmma_load_a(queries.at(d), g.stride());
+                for (i, scores) in scores[..g.score_fragments()].iter_mut().enumerate() {
+                    let position = i as u32 * FRAGMENT;
+                    // (d, position) where the position's row is contiguous: column major.
+                    let k: MatrixB<ColMajor> =
+                        s.wmma_load_b(keys.row(position, g.stride()).at(d), g.stride());
+                    *scores = s.wmma_mma(q, k, *scores);
+                }
+            }
+        }
+        scores
+    }
+
+    /// S becomes P in place: an accumulator's registers, converted, are the left operand's.
+    #[inline(always)]
+    #[track_caller]
+    fn softmax<S: Simt>(
+        &self,
+        s: S,
+        place: Place,
+        tile: u32,
+        mut scores: [Accumulator; MOST_SCORES],
+        rows: &mut Rows,
+    ) -> Weights {
+        let fragments = Self::GEOMETRY.score_fragments();
+        let scores = &mut scores[..fragments];
+        let Scaling { cap, log2 } = self.0.scaling;
+        if cap != 0.0 {
+            for fragment in scores.iter_mut() {
+                for x in fragment {
+                    // tanh x = 1 - 2 / (e^2x + 1)
+                    *x = s.fma(-2.0, s.reciprocal_approx(s.exp2_approx(*x * cap) + 1.0), 1.0);
+                }
+            }
+        }
+        self.mask(s, place, tile, scores);
+
+        let mut factors = [0.0; 2];
+        for row in 0..2 {
+            let mut max = rows.max[row];
+            for fragment in scores.iter() {
+                for i in OF_ROW[row] {
+                    max = s.max(max, fragment[i]);
+                }
+            }
+            // The row's four lanes.
+            max = s.max(max, s.shuffle_xor(max, 1));
+            max = s.max(max, s.shuffle_xor(max, 2));
+            // As long as a row has seen nothing, everything is -∞, and -∞ minus -∞ is NaN. Any
+            // finite number in place of the maximum makes P zero, which is what it is.
+            let finite = if max == f32::NEG_INFINITY { 0.0 } else { max };
+            let offset = -(finite * log2);
+
+            // 1 if the maximum stays, 0 in the first tile, where it was -∞.
+            factors[row] = s.exp2_approx(s.fma(rows.max[row], log2, offset));
+            rows.max[row] = max;
+            let mut sum = rows.sum[row] * factors[row];
+            for fragment in scores.iter_mut() {
+                for i in OF_ROW[row] {
+                    fragment[i] = s.exp2_approx(s.fma(fragment[i], log2, offset));
+                    sum += fragment[i];
+                }
+            }
+            rows.sum[row] = sum;
+        }
+
+        let mut weights = Weights { p: [operand(s, &[0.0; 8]); MOST_SCORES], rest: [operand(s, &[0.0; 8]); MOST_SCORES], factors };
+        for (fragment, x) in scores.iter().enumerate() {
+            weights.p[fragment] = operand(s, x);
+            weights.rest[fragment] = rest(s, x, weights.p[fragment], rows.few);
+        }
+        weights
+    }
+
+    /// Makes -∞ of scores that a row does not see. Each element has its own row and column, so
+    /// each is asked: how far does its column lie before its row?
+    #[inline(always)]
+    fn mask<S: Simt>(&self, s: S, place: Place, tile: u32, scores: &mut [Accumulator]) {
+        let problem = &self.0;
+        let first_row = problem.start + place.first_row + s.warp() * FRAGMENT;
+        let first_column = tile * TILE_KV;
+        // The nearest and the farthest of the warp: most tiles are seen by all rows as a whole.
+        let nearest = distance(first_row, first_column + (TILE_KV - 1));
+        let farthest = distance(first_row + (FRAGMENT - 1), first_column);
+        if problem.sight.reaches(nearest)
+            && problem.sight.reaches(farthest)
+            && first_column + TILE_KV <= problem.positions {
+            return;
+        }
+        // Of x[0]; the others are a constant away.
+        let (row, column) = wmma::accumulator(s.lane(), 0);
+        let origin = distance(first_row + row, first_column + column);
+        let left = problem.positions.saturating_sub(first_column + column);
+        for (fragment, columns) in scores.iter_mut().zip((0..).step_by(FRAGMENT as usize)) {
+            for i in 0..8 {
+                let (down, right) = wmma::accumulator(0, i);
+                let seen = problem.sight.reaches(origin + distance(down, columns + right));
+                if !seen || left <= columns + right {
+                    fragment[i as usize] = f32::NEG_INFINITY;
+                }
+            }
+        }
+    }
+
+    /// O = O · factor + P · V, and what rounding took from P besides where a row of the warp
+    /// sees few positions.
+    ///
+    /// # Safety
+    /// The stage's values are in shared memory, visible, and stay.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn accumulate<S: Simt>(
+        &self,
+        s: S,
+        stage: u32,
+        weights: Weights,
+        rows: &mut Rows,
+    ) {
+        let g = Self::GEOMETRY;
+        let out = &mut rows.out[..g.out_fragments()];
+        for fragment in out.iter_mut() {
+            for i in 0..8 {
+                fragment[i] *= weights.factors[row_of(i)];
+            }
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            self.add_product(s, stage, &weights.p, out);
+            if s.any(rows.few[0] || rows.few[1]) {
+                self.add_product(s, stage, &weights.rest, out);
+            }
+        }
+    }
+
+    /// O += P · V.
+    ///
+    /// # Safety
+    /// As [`accumulate`](Self::accumulate).
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn add_product<S: Simt>(
+        &self,
+        s: S,
+        stage: u32,
+        p: &[MatrixA<RowMajor>; MOST_SCORES],
+        out: &mut [Accumulator],
+    ) {
+        let g = Self::GEOMETRY;
+        let values = s.shared::<f16>().at(g.values(stage));
+        for (i, &p) in p[..g.score_fragments()].iter().enumerate() {
+            let values = values.row(i as u32 * FRAGMENT, g.stride());
+            for (out, d) in out.iter_mut().zip((0..).step_by(FRAGMENT as usize)) {
+                // (position, d) where the position's row is contiguous: row major.
+                // SAFETY: the caller's; fragments lie inside their stage.
+                let v: MatrixB<RowMajor> = unsafe { s.wmma_load_b(values.at(d), g.stride()) };
+                *out = s.wmma_mma(p, v, *out);
+            }
+        }
+    }
+
+    /// Which of a lane's two rows see fewer than [`FEW`] positions.
+    #[inline(always)]
+    fn few<S: Simt>(&self, s: S, place: Place) -> [bool; 2] {
+        let problem = &self.0;
+        core::array::from_fn(|row| {
+            let (down, _) = wmma::accumulator(s.lane(), 2 * row as u32);
+            let position = problem.start + place.first_row + s.warp() * FRAGMENT + down;
+            let (first, end) = problem.sight.reach(position, position, problem.positions);
+            end < first + FEW
+        })
+    }
+
+    /// O = O / l. The sum of a row is put together from its four lanes.
+    #[inline(always)]
+    #[track_caller]
+    fn finish<S: Simt>(&self, s: S, rows: &mut Rows) {
+        let mut inverse = [0.0; 2];
+        for row in 0..2 {
+            let sum = rows.sum[row];
+            let sum = sum + s.shuffle_xor(sum, 1);
+            let sum = sum + s.shuffle_xor(sum, 2);
+            // A row that saw nothing has O = 0, and stays so.
+            inverse[row] = if sum > 0.0 { s.reciprocal_approx(sum) } else { 0.0 };
+        }
+        for fragment in &mut rows.out[..Self::GEOMETRY.out_fragments()] {
+            for i in 0..8 {
+                fragment[i] *= inverse[row_of(i)];
+            }
+        }
+    }
+
+    /// O to memory: from the accumulators, or, if the tile has rows that do not exist, by way of
+    /// shared memory, from where *all* threads copy the rows that do.
+    ///
+    /// # Safety
+    /// No copy is on its way; all threads of the block call this alike.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn store<S: Simt>(&self, s: S, place: Place, rows: &Rows) {
+        let g = Self::GEOMETRY;
+        let stride = self.0.heads().wrapping_mul(HEAD_SIZE);
+        let out = self.0.out.row(place.first_row, stride).at(u64::from(place.head * HEAD_SIZE));
+        let present = (self.0.tokens - place.first_row).min(TILE_Q);
+        let has_rows = s.warp() < g.row_warps();
+        let warp_row = s.warp() * FRAGMENT;
+        let fragments = || rows.out[..g.out_fragments()].iter().zip((0_u32..).step_by(FRAGMENT as usize));
+        // SAFETY: a tile's rows that exist are rows of out, and each warp has its own. The
+        // stages are no longer in use after the first barrier, and O is complete after the second.
+        unsafe {
+            if present == TILE_Q {
+                if has_rows {
+                    for (&fragment, d) in fragments() {
+                        let tile = out.row(warp_row, stride).at(u64::from(d));
+                        s.wmma_store_global::<RowMajor>(tile, stride, fragment);
+                    }
+                }
+                return;
+            }
+            s.barrier();
+            let staged = s.shared::<f32>();
+            if has_rows {
+                for (&fragment, d) in fragments() {
+                    s.wmma_store_shared::<RowMajor>(staged.row(warp_row, HEAD_SIZE).at(d), HEAD_SIZE, fragment);
+                }
+            }
+            s.barrier();
+            let mut i = s.thread();
+            while i < present * (HEAD_SIZE / 4) {
+                let (row, d) = (i / (HEAD_SIZE / 4), i % (HEAD_SIZE / 4) * 4);
+                let value: [f32; 4] = s.load_shared(staged.row(row, HEAD_SIZE).at(d).cast());
+                s.store_global(out.row(row, stride).at(u64::from(d)).cast(), value);
+                i += g.threads();
+            }
+        }
+    }
+
+    /// Begins to copy the block's queries. They join the group of the first keys.
+    ///
+    /// # Safety
+    /// Nobody uses the queries' part of shared memory until the copies have been waited for.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn stage_queries<S: Simt>(&self, s: S, place: Place) {
+        let stride = self.0.heads().wrapping_mul(HEAD_SIZE);
+        let matrix = self.0.query.at(u64::from(place.head * HEAD_SIZE));
+        let source = Source { matrix, stride, first: place.first_row, end: self.0.tokens };
+        // SAFETY: the caller's.
+        unsafe { self.stage_rows(s, s.shared(), source, TILE_Q) };
+    }
+
+    /// Begins to copy a tile of keys into a stage.
+    ///
+    /// # Safety
+    /// Nobody uses the stage until the copies have been waited for.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn stage_keys<S: Simt>(&self, s: S, place: Place, tile: u32, stage: u32) {
+        let to = s.shared().at(Self::GEOMETRY.keys(stage));
+        // SAFETY: the caller's.
+        unsafe { self.stage_rows(s, to, self.cached(self.0.keys, place, tile), TILE_KV) };
+    }
+
+    /// Begins to copy a tile of values into a stage.
+    ///
+    /// # Safety
+    /// As [`stage_keys`](Self::stage_keys).
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn stage_values<S: Simt>(&self, s: S, place: Place, tile: u32, stage: u32) {
+        let to = s.shared().at(Self::GEOMETRY.values(stage));
+        // SAFETY: the caller's.
+        unsafe { self.stage_rows(s, to, self.cached(self.0.values, place, tile), TILE_KV) };
+    }
+
+    /// Begins to copy a tile, if it is one, into its stage, and closes the group.
+    ///
+    /// # Safety
+    /// As [`stage_keys`](Self::stage_keys).
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn stage_tile<S: Simt>(&self, s: S, place: Place, tile: u32, end: u32) {
+        if tile < end {
+            // SAFETY: the caller's.
+            unsafe {
+                self.stage_keys(s, place, tile, tile % STAGES);
+                self.stage_values(s, place, tile, tile % STAGES);
+            }
+        }
+        s.copy_async_commit();
+    }
+
+    /// A tile of the cache, of the block's KV head.
+    #[inline(always)]
+    fn cached(&self, cache: Global<f16>, place: Place, tile: u32) -> Source {
+        Source {
+            matrix: cache.at(u64::from(place.kv_head * HEAD_SIZE)),
+            stride: self.0.kv_heads.wrapping_mul(HEAD_SIZE),
+            first: tile * TILE_KV,
+            end: self.0.positions,
+        }
+    }
+
+    /// Begins to copy `rows` rows, 16 bytes at a time; rows past the end become zero. A thread
+    /// keeps its columns and steps from row to row, so that its address is one addition away. The
+    /// number of threads is the geometry's, never the launch's.
+    ///
+    /// # Safety
+    /// Nobody uses the rows at `to` until the copies have been waited for.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn stage_rows<S: Simt>(&self, s: S, to: Shared<f16>, source: Source, rows: u32) {
+        let g = Self::GEOMETRY;
+        let chunks_of_a_row = HEAD_SIZE / CHUNK;
+        let rows_at_once = g.staging_threads() / chunks_of_a_row;
+        // Below 0 for the threads before the staging ones, and then larger than all others.
+        let thread = s.thread().wrapping_sub(g.threads() - g.staging_threads());
+        let (row, d) = (thread / chunks_of_a_row, thread % chunks_of_a_row * CHUNK);
+        if row >= rows_at_once {
+            return;
+        }
+        let to = to.row(row, g.stride()).at(d);
+        let mut from = source.matrix.row(source.first + row, source.stride).at(u64::from(d));
+        for before in (0..rows).step_by(rows_at_once as usize) {
+            if before + row < rows {
+                let valid = if source.first + before + row < source.end { 16 } else { 0 };
+                // SAFETY: the caller's; nothing is read where the row does not exist.
+                unsafe { s.copy_async::<16, _>(to.row(before, g.stride()), from, valid) };
+            }
+            from = from.row(rows_at_once, source.stride);
+        }
+    }
+}
+
+/// An accumulator's elements as a left operand, rounded to f16. The identity: `x[2r]` and
+/// `x[2r + 1]` of the accumulator are register `r` of the operand.
+#[inline(always)]
+#[track_caller]
+fn operand<S: Simt>(s: S, x: &Accumulator) -> MatrixA<RowMajor> {
+    MatrixA::from_registers([
+        s.f16x2_from_f32(x[0], x[1]),
+        s.f16x2_from_f32(x[2], x[3]),
+        s.f16x2_from_f32(x[4], x[5]),
+        s.f16x2_from_f32(x[6], x[7]),
+    ])
+}
+
+/// What is missing in `rounded`, in the rows where it is wanted.
+#[inline(always)]
+#[track_caller]
+fn rest<S: Simt>(s: S, x: &Accumulator, rounded: MatrixA<RowMajor>, wanted: [bool; 2]) -> MatrixA<RowMajor> {
+    let mut rest = [0.0; 8];
+    for (i, register) in rounded.registers().into_iter().enumerate() {
+        let [low, high] = s.f32_from_f16x2(register);
+        if wanted[row_of(2 * i)] {
+            rest[2 * i] = x[2 * i] - low;
+            rest[2 * i + 1] = x[2 * i + 1] - high;
+        }
+    }
+    operand(s, &rest)
+}
+
+/// Rows of a matrix that are to be staged.
+#[derive(Clone, Copy)]
+struct Source {
+    /// The first of them would be row 0.
+    matrix: Global<f16>,
+    /// Elements from one row to the next.
+    stride: u32,
+    /// The first row.
+    first: u32,
+    /// Where the matrix ends.
+    end: u32,
+}
