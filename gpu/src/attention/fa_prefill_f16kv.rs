@@ -227,18 +227,6 @@ struct Rows {
     sum: [f32; 2],
     /// O so far, relative to the maximum.
     out: [Accumulator; MOST_OUT],
-    /// Whether the row sees so few positions that the rounding of P does not average out.
-    few: [bool; 2],
-}
-
-/// What softmax makes of a tile's scores.
-struct Weights {
-    /// P, as the left operand of P · V.
-    p: [MatrixA<RowMajor>; MOST_SCORES],
-    /// What rounding took from P, in rows that see few positions; zero in others.
-    rest: [MatrixA<RowMajor>; MOST_SCORES],
-    /// What O has to be multiplied with first, for each of two rows.
-    factors: [f32; 2],
 }
 
 /// Which of a lane's two rows `x[i]` of an accumulator belongs to.
@@ -264,10 +252,11 @@ const OF_ROW: [[usize; 4]; 2] = {
 #[derive(Clone, Copy)]
 struct Place {
     first_row: u32,
-    head: u32,
     kv_head: u32,
     /// Tiles of keys that some row of the block sees: from the first, without the last.
     tiles: (u32, u32),
+    /// Whether some row of the block sees fewer than [`FEW`] positions.
+    few: bool,
 }
 
 impl<
@@ -286,7 +275,6 @@ impl<
             max: [f32::NEG_INFINITY; 2],
             sum: [0.0; 2],
             out: [[0.0; 8]; MOST_OUT],
-            few: self.few(s, place),
         };
         // SAFETY: what is staged lies inside its stage, and comes from inside its matrix or is
         // zero. Each barrier's reason stands at it. O is laid over the stages after a barrier.
@@ -316,9 +304,10 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         let rows = (problem.tokens - first_row).min(TILE_Q);
         let position = problem.start + first_row;
         let (first, end) = problem.sight.reach(position, position + rows - 1, problem.positions);
+        let few = self.sees_few(position) || self.sees_few(position + rows - 1);
         // At least 1, which is what keeps the division from failing.
         let kv_head = block.x / problem.group.max(1);
-        Place { first_row, head: block.x, kv_head, tiles: (first / TILE_KV, end.div_ceil(TILE_KV)) }
+        Place { first_row, kv_head, tiles: (first / TILE_KV, end.div_ceil(TILE_KV)), few }
     }
 
     /// One stage of keys and one of values, each copied while the other is in use.
@@ -344,7 +333,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
                 s.copy_async_commit();
 
                 let scores = self.scores(s, 0);
-                let weights = self.softmax(s, place, tile, scores, rows);
+                let p = self.softmax(s, place, tile, scores, rows);
 
                 s.copy_async_wait::<0>();
                 // Values of all threads are there; no warp still reads the keys.
@@ -353,7 +342,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
                     self.stage_keys(s, place, tile + 1, 0);
                 }
                 s.copy_async_commit();
-                self.accumulate(s, 0, weights, rows);
+                self.accumulate(s, place, 0, p, rows);
             }
         }
     }
@@ -385,8 +374,8 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
                 if s.warp() < Self::GEOMETRY.row_warps() {
                     let stage = tile % STAGES;
                     let scores = self.scores(s, stage);
-                    let weights = self.softmax(s, place, tile, scores, rows);
-                    self.accumulate(s, stage, weights, rows);
+                    let p = self.softmax(s, place, tile, scores, rows);
+                    self.accumulate(s, place, stage, p, rows);
                 }
             }
         }
@@ -429,9 +418,10 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         tile: u32,
         mut scores: [Accumulator; MOST_SCORES],
         rows: &mut Rows,
-    ) -> Weights {
+    ) -> [Accumulator; MOST_SCORES] {
         let fragments = Self::GEOMETRY.score_fragments();
-        let scores = &mut scores[..fragments];
+        let whole = &mut scores;
+        let scores = &mut whole[..fragments];
         let Scaling { cap, log2 } = self.0.scaling;
         if cap != 0.0 {
             for fragment in scores.iter_mut() {
@@ -472,12 +462,12 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             rows.sum[row] = sum;
         }
 
-        let mut weights = Weights { p: [operand(s, &[0.0; 8]); MOST_SCORES], rest: [operand(s, &[0.0; 8]); MOST_SCORES], factors };
-        for (fragment, x) in scores.iter().enumerate() {
-            weights.p[fragment] = operand(s, x);
-            weights.rest[fragment] = rest(s, x, weights.p[fragment], rows.few);
+        for fragment in &mut rows.out[..Self::GEOMETRY.out_fragments()] {
+            for i in 0..8 {
+                fragment[i] *= factors[row_of(i)];
+            }
         }
-        weights
+        *whole
     }
 
     /// Makes -∞ of scores that a row does not see. Each element has its own row and column, so
@@ -520,27 +510,26 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     unsafe fn accumulate<S: Simt>(
         &self,
         s: S,
+        place: Place,
         stage: u32,
-        weights: Weights,
+        p: [Accumulator; MOST_SCORES],
         rows: &mut Rows,
     ) {
         let g = Self::GEOMETRY;
         let out = &mut rows.out[..g.out_fragments()];
-        for fragment in out.iter_mut() {
-            for i in 0..8 {
-                fragment[i] *= weights.factors[row_of(i)];
-            }
-        }
-        // SAFETY: the caller's.
-        unsafe {
-            self.add_product(s, stage, &weights.p, out);
-            if s.any(rows.few[0] || rows.few[1]) {
-                self.add_product(s, stage, &weights.rest, out);
+        for (fragment, x) in p[..g.score_fragments()].iter().enumerate() {
+            // SAFETY: the caller's.
+            unsafe {
+                if place.few {
+                    let rest = rest(s, x, self.few(s, place));
+                    self.add_product(s, stage, fragment, rest, out);
+                }
+                self.add_product(s, stage, fragment, operand(s, x), out);
             }
         }
     }
 
-    /// O += P · V.
+    /// O += P · V for 16 columns of P.
     ///
     /// # Safety
     /// As [`accumulate`](Self::accumulate).
@@ -550,32 +539,34 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         &self,
         s: S,
         stage: u32,
-        p: &[MatrixA<RowMajor>; MOST_SCORES],
+        fragment: usize,
+        p: MatrixA<RowMajor>,
         out: &mut [Accumulator],
     ) {
         let g = Self::GEOMETRY;
-        let values = s.shared::<f16>().at(g.values(stage));
-        for (i, &p) in p[..g.score_fragments()].iter().enumerate() {
-            let values = values.row(i as u32 * FRAGMENT, g.stride());
-            for (out, d) in out.iter_mut().zip((0..).step_by(FRAGMENT as usize)) {
-                // (position, d) where the position's row is contiguous: row major.
-                // SAFETY: the caller's; fragments lie inside their stage.
-                let v: MatrixB<RowMajor> = unsafe { s.wmma_load_b(values.at(d), g.stride()) };
-                *out = s.wmma_mma(p, v, *out);
-            }
+        let values = s.shared::<f16>().at(g.values(stage)).row(fragment as u32 * FRAGMENT, g.stride());
+        for (out, d) in out.iter_mut().zip((0..).step_by(FRAGMENT as usize)) {
+            // (position, d) where the position's row is contiguous: row major.
+            // SAFETY: the caller's; fragments lie inside their stage.
+            let v: MatrixB<RowMajor> = unsafe { s.wmma_load_b(values.at(d), g.stride()) };
+            *out = s.wmma_mma(p, v, *out);
         }
     }
 
     /// Which of a lane's two rows see fewer than [`FEW`] positions.
     #[inline(always)]
     fn few<S: Simt>(&self, s: S, place: Place) -> [bool; 2] {
-        let problem = &self.0;
         core::array::from_fn(|row| {
             let (down, _) = wmma::accumulator(s.lane(), 2 * row as u32);
-            let position = problem.start + place.first_row + s.warp() * FRAGMENT + down;
-            let (first, end) = problem.sight.reach(position, position, problem.positions);
-            end < first + FEW
+            self.sees_few(self.0.start + place.first_row + s.warp() * FRAGMENT + down)
         })
+    }
+
+    /// Whether the row at a position sees fewer than [`FEW`] positions.
+    #[inline(always)]
+    const fn sees_few(&self, position: u32) -> bool {
+        let (first, end) = self.0.sight.reach(position, position, self.0.positions);
+        end < first + FEW
     }
 
     /// O = O / l. The sum of a row is put together from its four lanes.
@@ -607,7 +598,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     unsafe fn store<S: Simt>(&self, s: S, place: Place, rows: &Rows) {
         let g = Self::GEOMETRY;
         let stride = self.0.heads().wrapping_mul(HEAD_SIZE);
-        let out = self.0.out.row(place.first_row, stride).at(u64::from(place.head * HEAD_SIZE));
+        let out = self.0.out.row(place.first_row, stride).at(u64::from(s.block().x * HEAD_SIZE));
         let present = (self.0.tokens - place.first_row).min(TILE_Q);
         let has_rows = s.warp() < g.row_warps();
         let warp_row = s.warp() * FRAGMENT;
@@ -650,8 +641,8 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     #[track_caller]
     unsafe fn stage_queries<S: Simt>(&self, s: S, place: Place) {
         let stride = self.0.heads().wrapping_mul(HEAD_SIZE);
-        let matrix = self.0.query.at(u64::from(place.head * HEAD_SIZE));
-        let source = Source { matrix, stride, first: place.first_row, end: self.0.tokens };
+        let column = s.block().x * HEAD_SIZE;
+        let source = Source { matrix: self.0.query, stride, column, first: place.first_row, end: self.0.tokens };
         // SAFETY: the caller's.
         unsafe { self.stage_rows(s, s.shared(), source, TILE_Q) };
     }
@@ -701,7 +692,8 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     #[inline(always)]
     fn cached(&self, cache: Global<f16>, place: Place, tile: u32) -> Source {
         Source {
-            matrix: cache.at(u64::from(place.kv_head * HEAD_SIZE)),
+            matrix: cache,
+            column: place.kv_head * HEAD_SIZE,
             stride: self.0.kv_heads.wrapping_mul(HEAD_SIZE),
             first: tile * TILE_KV,
             end: self.0.positions,
@@ -727,14 +719,15 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             return;
         }
         let to = to.row(row, g.stride()).at(d);
-        let mut from = source.matrix.row(source.first + row, source.stride).at(u64::from(d));
+        // 32 bits are enough, and half the registers.
+        let mut from = (source.first + row) * source.stride + source.column + d;
         for before in (0..rows).step_by(rows_at_once as usize) {
             if before + row < rows {
                 let valid = if source.first + before + row < source.end { 16 } else { 0 };
                 // SAFETY: the caller's; nothing is read where the row does not exist.
-                unsafe { s.copy_async::<16, _>(to.row(before, g.stride()), from, valid) };
+                unsafe { s.copy_async::<16, _>(to.row(before, g.stride()), source.matrix.at(u64::from(from)), valid) };
             }
-            from = from.row(rows_at_once, source.stride);
+            from += rows_at_once * source.stride;
         }
     }
 }
@@ -752,13 +745,13 @@ fn operand<S: Simt>(s: S, x: &Accumulator) -> MatrixA<RowMajor> {
     ])
 }
 
-/// What is missing in `rounded`, in the rows where it is wanted.
+/// What [`operand`] loses of the elements in the rows where it is wanted, as an operand.
 #[inline(always)]
 #[track_caller]
-fn rest<S: Simt>(s: S, x: &Accumulator, rounded: MatrixA<RowMajor>, wanted: [bool; 2]) -> MatrixA<RowMajor> {
+fn rest<S: Simt>(s: S, x: &Accumulator, wanted: [bool; 2]) -> MatrixA<RowMajor> {
     let mut rest = [0.0; 8];
-    for (i, register) in rounded.registers().into_iter().enumerate() {
-        let [low, high] = s.f32_from_f16x2(register);
+    for (i, pair) in operand(s, x).registers().into_iter().enumerate() {
+        let [low, high] = s.f32_from_f16x2(pair);
         if wanted[row_of(2 * i)] {
             rest[2 * i] = x[2 * i] - low;
             rest[2 * i + 1] = x[2 * i + 1] - high;
@@ -770,10 +763,11 @@ fn rest<S: Simt>(s: S, x: &Accumulator, rounded: MatrixA<RowMajor>, wanted: [boo
 /// Rows of a matrix that are to be staged.
 #[derive(Clone, Copy)]
 struct Source {
-    /// The first of them would be row 0.
     matrix: Global<f16>,
     /// Elements from one row to the next.
     stride: u32,
+    /// The head's first column.
+    column: u32,
     /// The first row.
     first: u32,
     /// Where the matrix ends.
