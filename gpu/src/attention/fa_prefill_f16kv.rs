@@ -389,18 +389,19 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     #[track_caller]
     unsafe fn scores<S: Simt>(&self, s: S, stage: u32) -> [Accumulator; MOST_SCORES] {
         let g = Self::GEOMETRY;
-        let queries = s.shared::<f16>().row(s.warp() * FRAGMENT, g.stride());
-        let keys = s.shared::<f16>().at(g.keys(stage));
+        let (tile, lane) = (s.shared(), s.lane());
+        let queries = tile.row(s.warp() * FRAGMENT, g.stride());
+        let queries = MatrixA::<RowMajor>::lane_address(lane, queries, g.stride());
+        // (d, position) where a position's row is contiguous: column major.
+        let keys = MatrixB::<ColMajor>::lane_address(lane, tile.at(g.keys(stage)), g.stride());
         let mut scores = [[0.0; 8]; MOST_SCORES];
         for d in (0..HEAD_SIZE).step_by(FRAGMENT as usize) {
             // SAFETY: the caller's; fragments lie inside their stage.
             unsafe {
-                let q: MatrixA<RowMajor> = s.wmma_load_a(queries.at(d), g.stride());
+                let q = MatrixA::<RowMajor>::ldmatrix(s, queries.at(d));
                 for (i, scores) in scores[..g.score_fragments()].iter_mut().enumerate() {
                     let position = i as u32 * FRAGMENT;
-                    // (d, position) where the position's row is contiguous: column major.
-                    let k: MatrixB<ColMajor> =
-                        s.wmma_load_b(keys.row(position, g.stride()).at(d), g.stride());
+                    let k = MatrixB::<ColMajor>::ldmatrix(s, keys.row(position, g.stride()).at(d));
                     *scores = s.wmma_mma(q, k, *scores);
                 }
             }
@@ -544,11 +545,12 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         out: &mut [Accumulator],
     ) {
         let g = Self::GEOMETRY;
-        let values = s.shared::<f16>().at(g.values(stage)).row(fragment as u32 * FRAGMENT, g.stride());
+        // (position, d) where a position's row is contiguous: row major.
+        let values = s.shared().at(g.values(stage)).row(fragment as u32 * FRAGMENT, g.stride());
+        let values = MatrixB::<RowMajor>::lane_address(s.lane(), values, g.stride());
         for (out, d) in out.iter_mut().zip((0..).step_by(FRAGMENT as usize)) {
-            // (position, d) where the position's row is contiguous: row major.
             // SAFETY: the caller's; fragments lie inside their stage.
-            let v: MatrixB<RowMajor> = unsafe { s.wmma_load_b(values.at(d), g.stride()) };
+            let v = unsafe { MatrixB::<RowMajor>::ldmatrix(s, values.at(d)) };
             *out = s.wmma_mma(p, v, *out);
         }
     }

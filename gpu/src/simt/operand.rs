@@ -33,6 +33,10 @@
 
 use core::marker::PhantomData;
 
+use half::f16;
+
+use super::{Shared, Simt};
+use crate::fragment::ldmatrix;
 pub use crate::fragment::{ColMajor, Layout, RowMajor};
 
 macro_rules! operand {
@@ -82,3 +86,37 @@ operand! {
 
 /// One lane's part of a 16 × 16 f32 accumulator of `wmma.mma` m16n16k16: `x[0..8]`.
 pub type Accumulator = [f32; 8];
+
+macro_rules! ldmatrix_operand {
+    ($name:ident, $address:path, $transposed:path) => {
+        impl<L: Layout> $name<L> {
+            /// Where `lane` points for [`ldmatrix`](Self::ldmatrix) in a tile whose `L` index
+            /// steps by `stride` elements. Other tiles of the array are as far from it as they
+            /// are from this one, so that it is computed once.
+            #[inline(always)]
+            #[must_use]
+            pub const fn lane_address(lane: u32, tile: Shared<f16>, stride: u32) -> Shared<f16> {
+                let (row, column) = $address(lane);
+                tile.row(row, stride).at(column)
+            }
+
+            /// The fragment of a 16 × 16 tile in shared memory, with one `ldmatrix` .x4.
+            ///
+            /// # Safety
+            /// As [`Simt::ldmatrix`]: `lane` is this lane's [`lane_address`](Self::lane_address),
+            /// aligned to 16 bytes.
+            #[inline(always)]
+            #[track_caller]
+            pub unsafe fn ldmatrix<S: Simt>(s: S, lane: Shared<f16>) -> Self {
+                // SAFETY: the caller's.
+                let registers = unsafe {
+                    if $transposed() { s.ldmatrix_trans::<4, _>(lane) } else { s.ldmatrix::<4, _>(lane) }
+                };
+                Self::from_registers(registers)
+            }
+        }
+    };
+}
+
+ldmatrix_operand!(MatrixA, ldmatrix::a_address::<L>, ldmatrix::a_trans::<L>);
+ldmatrix_operand!(MatrixB, ldmatrix::b_address::<L>, ldmatrix::b_trans::<L>);
