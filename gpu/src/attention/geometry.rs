@@ -108,5 +108,7 @@ impl Geometry {
             && self.row_warps() >= 1
             && self.stages >= 1
             && self.stages <= 3
+            // A row at a time at least, see `stage_rows`.
+            && self.staging_threads() * 8 >= self.head_size
     }
 }
