@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "memory that the driver gives is not initialised")]
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 
 use bytemuck::Pod;
@@ -14,10 +15,13 @@ use super::error::Error;
 
 /// Elements in a device's memory, aligned to 256 bytes.
 ///
-/// Freeing it waits for what still uses it.
+/// Freeing it waits for what still uses it. Memory that a [`Graph`](super::Graph) may have noted
+/// down is freed when the graph is gone.
 #[derive(Debug)]
 pub struct Buffer<T> {
-    bytes: DeviceBuffer<u8>,
+    bytes: ManuallyDrop<DeviceBuffer<u8>>,
+    /// When it was allocated, in the device's count of graphs.
+    born: u64,
     len: usize,
     device: Device,
     element: PhantomData<T>,
@@ -49,6 +53,7 @@ impl<T: Pod> Buffer<T> {
     /// A buffer whose bytes have to be written before anybody reads them.
     fn uninitialized(device: Device, len: usize) -> Result<Self, Error> {
         device.enter()?;
+        let born = device.retained().now();
         // More than there can be is refused by the driver like any other too large number.
         let asked = len.saturating_mul(size_of::<T>());
         // SAFETY: the two callers write every byte.
@@ -63,7 +68,7 @@ impl<T: Pod> Buffer<T> {
                 _ => Error::doing("allocating memory")(error),
             }
         })?;
-        Ok(Self { bytes, len, device, element: PhantomData })
+        Ok(Self { bytes: ManuallyDrop::new(bytes), born, len, device, element: PhantomData })
     }
 
     /// Replaces all elements. Waits for work that was begun before, and is done on return.
@@ -149,11 +154,24 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
+impl Device {
+    /// Frees memory of the device.
+    pub(super) fn free(self, memory: impl IntoIterator<Item = DeviceBuffer<u8>>) {
+        for bytes in memory {
+            // The driver frees memory of the thread's own device only. Where that cannot be
+            // chosen, the device is lost, and its memory with it.
+            let _ = self.enter();
+            drop(bytes);
+        }
+    }
+}
+
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        // The driver frees memory of the thread's own device only. Where that cannot be chosen,
-        // the device is lost, and its memory with it.
-        let _ = self.device.enter();
+        // SAFETY: taken once, in the destructor.
+        let bytes = unsafe { ManuallyDrop::take(&mut self.bytes) };
+        let unused = self.device.retained().retain(self.born, bytes);
+        self.device.free(unused);
     }
 }
 

@@ -134,6 +134,24 @@ pub enum Error {
         /// The driver's code.
         error: CudaError,
     },
+    /// What was given to a stream belongs to another device.
+    #[error("{doing}: the stream is on cuda:{own}, what it was given on cuda:{other}")]
+    OtherDevice {
+        /// What was to be done.
+        doing: &'static str,
+        /// The stream's device.
+        own: u32,
+        /// The other one.
+        other: u32,
+    },
+    /// What waits, measures or touches the host cannot be a part of a graph.
+    #[error(
+        "{doing} inside a capture: a graph holds kernels, fills and copies inside the device; do it before or after"
+    )]
+    Captured {
+        /// What was to be done.
+        doing: &'static str,
+    },
     /// Something that was begun earlier failed, or the call itself.
     #[error("{doing}: {error}{}", hint(error))]
     Driver {
