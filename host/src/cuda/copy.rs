@@ -12,8 +12,11 @@ use super::buffer::{View, ViewMut};
 use super::device::Device;
 use super::driver::raw;
 use super::error::Error;
+use super::graph;
 use super::pinned::Pinned;
 use super::stream::Stream;
+
+const WAITING: &str = "waiting for a copy";
 
 /// A copy between host and device that a stream has begun or will begin.
 ///
@@ -155,8 +158,10 @@ impl<T> Transfer<T> {
     /// Waits for the copy, and gives the host's side back.
     ///
     /// # Errors
-    /// [`Error::Driver`]: the copy, or something before it, has failed. The host's side is then lost.
+    /// [`Error::Driver`]: the copy, or something before it, has failed, and the host's side is lost.
+    /// [`Error::Captured`] inside a capture.
     pub fn wait(mut self) -> Result<Pinned<T>, Error> {
+        graph::outside(WAITING)?;
         self.finish()?;
         self.taken = true;
         // SAFETY: the copy is done; what was taken is not dropped again.
@@ -165,14 +170,14 @@ impl<T> Transfer<T> {
 
     fn finish(&self) -> Result<(), Error> {
         self.device.enter()?;
-        self.done.synchronize().map_err(Error::doing("waiting for a copy"))
+        self.done.synchronize().map_err(Error::doing(WAITING))
     }
 }
 
 impl<T> Drop for Transfer<T> {
     fn drop(&mut self) {
         // Memory that the device may still use is better lost than used again.
-        if !self.taken && self.finish().is_ok() {
+        if !self.taken && graph::aside(|| self.finish()).is_ok() {
             // SAFETY: the copy is done, and nobody has taken it.
             unsafe { ManuallyDrop::drop(&mut self.pinned) };
         }

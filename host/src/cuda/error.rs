@@ -170,3 +170,26 @@ fn hint(error: &CudaError) -> &'static str {
         ""
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_is_one_line_with_what_to_do() {
+        let text = Error::Captured { doing: "copying to the device" }.to_string();
+        assert_eq!(
+            text,
+            "copying to the device inside a capture: a graph holds kernels, fills and copies inside the \
+             device; do it before or after"
+        );
+        let text = Error::OtherDevice { doing: "running a graph", own: 0, other: 3 }.to_string();
+        assert_eq!(text, "running a graph: the stream is on cuda:0, what it was given on cuda:3");
+        let driver = |code| {
+            let error = CudaError { code, name: "NAME".to_owned(), message: "what".to_owned() };
+            Error::Driver { doing: "waiting for the device", error }.to_string()
+        };
+        assert_eq!(driver(2), "waiting for the device: NAME (2): what");
+        assert!(driver(700).ends_with("; set LANEMAP_CUDA_SYNC=1 to learn which kernel failed"));
+    }
+}

@@ -7,6 +7,7 @@
 
 #![expect(unsafe_code, reason = "calls of the driver that cust does not wrap")]
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
@@ -45,17 +46,16 @@ impl Device {
     /// Notes down the work that `work` gives to the stream it is called with. None of it is done.
     ///
     /// [`Stream::launch`] and all [`ops`](super::ops), [`Stream::copy`] and [`Stream::fill`] can
-    /// be noted down, on this or another thread; the kernels are loaded before. What waits, what
-    /// measures, and copies between host and device cannot, and say so. Nor can the thread
-    /// allocate, write or read buffers meanwhile: the driver refuses that, and the capture with
-    /// it. Other threads and other streams are not disturbed.
+    /// be noted down, by this or another thread; the kernels are loaded before. The thread cannot
+    /// wait, measure, allocate, or copy between host and device meanwhile: all that is refused and
+    /// leaves the capture as it is. Other threads and other streams are not disturbed.
     ///
     /// With `LANEMAP_CUDA_SYNC` launches inside are not waited for; [`Graph::launch`] waits for all of
     /// them. To learn which one fails, do the work without a graph ([`Device::synchronises`]).
     ///
     /// # Errors
     /// What `work` returns, such as the launch that was refused, and those of loading the
-    /// kernels; [`Error::Driver`] if the driver does not make a graph of the work. No error leaves
+    /// kernels; [`Error::Captured`] inside a capture; [`Error::Driver`] if the driver does not make a graph of the work. No error leaves
     /// anything behind.
     pub fn capture(self, work: impl FnOnce(&Stream) -> Result<(), Error>) -> Result<Graph, Error> {
         self.module()?;
@@ -131,18 +131,32 @@ impl Notes {
     pub(super) const fn as_inner(&self) -> *mut c_void {
         self.0
     }
+}
 
-    /// Does what prepares a launch and is no part of the work: the driver forbids much on a
-    /// thread that captures, and may load a kernel no earlier than it is asked for.
-    pub(super) fn aside<R>(&self, prepare: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
-        let mut mode = RELAXED;
-        // SAFETY: the documented signature; the thread's mode comes back in `mode`.
-        Error::check(CAPTURING, unsafe { raw::cuThreadExchangeStreamCaptureMode(&mut mode) })?;
-        let prepared = prepare();
-        // SAFETY: likewise; the mode is the one from before.
-        Error::check(CAPTURING, unsafe { raw::cuThreadExchangeStreamCaptureMode(&mut mode) })?;
-        prepared
+thread_local! {
+    /// Whether the thread is inside [`Device::capture`].
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Refuses what a thread cannot do inside a capture: the driver would break the capture.
+pub(super) fn outside(doing: &'static str) -> Result<(), Error> {
+    if INSIDE.get() { Err(Error::Captured { doing }) } else { Ok(()) }
+}
+
+/// Does what is no part of the work that a capture notes down, and what the driver forbids a
+/// thread inside it: it may load a kernel no earlier than it is asked for, and frees memory.
+pub(super) fn aside<R>(work: impl FnOnce() -> R) -> R {
+    if !INSIDE.get() {
+        return work();
     }
+    let mut mode = RELAXED;
+    // SAFETY: the documented signature; the thread's mode comes back in `mode`. Should it fail, the
+    // work does, and says so.
+    unsafe { raw::cuThreadExchangeStreamCaptureMode(&mut mode) };
+    let done = work();
+    // SAFETY: likewise; the mode is the one from before.
+    unsafe { raw::cuThreadExchangeStreamCaptureMode(&mut mode) };
+    done
 }
 
 /// A capture in progress, on a stream of its own that does not wait for the device's other
@@ -158,6 +172,7 @@ struct Recording {
 
 impl Recording {
     fn begin(device: Device) -> Result<Self, Error> {
+        outside(CAPTURING)?;
         device.enter()?;
         device.retained().begin();
         let mut this = Self { stream: ptr::null_mut(), capturing: false, finished: false, device };
@@ -167,12 +182,14 @@ impl Recording {
         // SAFETY: the stream lives.
         Error::check(CAPTURING, unsafe { raw::cuStreamBeginCapture_v2(this.stream, THREAD_LOCAL) })?;
         this.capturing = true;
+        INSIDE.set(true);
         Ok(this)
     }
 
     /// Ends the capture.
     fn end(&mut self) -> Result<Noted, Error> {
         self.capturing = false;
+        INSIDE.set(false);
         self.device.enter()?;
         let mut graph = ptr::null_mut();
         // SAFETY: the stream lives and captures, begun by this thread.

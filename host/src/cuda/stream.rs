@@ -14,7 +14,7 @@ use super::description::Resources;
 use super::device::Device;
 use super::driver::raw;
 use super::error::{CudaError, Error};
-use super::graph::Notes;
+use super::graph::{self, Notes};
 
 /// Work for a device, done in the order in which it is given, or noted down for a
 /// [`Graph`](super::Graph).
@@ -44,8 +44,9 @@ impl Device {
     /// [`Error::Driver`].
     pub fn stream(self) -> Result<Stream, Error> {
         self.enter()?;
-        let stream = cust::stream::Stream::new(StreamFlags::DEFAULT, None)
-            .map_err(Error::doing("creating a stream"))?;
+        let doing = "creating a stream";
+        graph::outside(doing)?;
+        let stream = cust::stream::Stream::new(StreamFlags::DEFAULT, None).map_err(Error::doing(doing))?;
         Ok(Stream { queue: Queue::Live(stream), device: self })
     }
 
@@ -73,7 +74,8 @@ impl Stream {
     }
 
     /// The stream, for what cannot be noted down.
-    pub(super) const fn live(&self, doing: &'static str) -> Result<&cust::stream::Stream, Error> {
+    pub(super) fn live(&self, doing: &'static str) -> Result<&cust::stream::Stream, Error> {
+        graph::outside(doing)?;
         match &self.queue {
             Queue::Live(stream) => Ok(stream),
             Queue::Notes(_) => Err(Error::Captured { doing }),
@@ -114,10 +116,7 @@ impl Stream {
         let kernel = K::NAME;
         let module = self.device.module()?;
         self.device.enter()?;
-        let function = match &self.queue {
-            Queue::Live(_) => module.prepare(kernel, &launch)?,
-            Queue::Notes(notes) => notes.aside(|| module.prepare(kernel, &launch))?,
-        };
+        let function = graph::aside(|| module.prepare(kernel, &launch))?;
         // The driver copies the arguments from here before it returns.
         let mut parameters = [ptr::from_ref(&arguments).cast_mut().cast::<c_void>()];
         // SAFETY: the entry point of this name has one parameter, of type K; the rest is the
@@ -141,7 +140,8 @@ impl Stream {
         if let Queue::Live(stream) = &self.queue
             && self.device.synchronises()
         {
-            stream.synchronize().map_err(|error| Error::Launch { kernel, error: error.into() })?;
+            graph::aside(|| stream.synchronize())
+                .map_err(|error| Error::Launch { kernel, error: error.into() })?;
         }
         Ok(())
     }
@@ -208,10 +208,12 @@ impl Event {
     /// Milliseconds from `start` to this mark, once both are reached; waits for this one.
     ///
     /// # Errors
-    /// [`Error::Driver`] if work before it has failed.
+    /// [`Error::Driver`] if work before it has failed; [`Error::Captured`] inside a capture.
     pub fn milliseconds_since(&self, start: &Self) -> Result<f32, Error> {
+        let doing = "measuring time";
+        graph::outside(doing)?;
         self.device.enter()?;
-        let fail = Error::doing("measuring time");
+        let fail = Error::doing(doing);
         self.event.synchronize().map_err(&fail)?;
         self.event.elapsed_time_f32(&start.event).map_err(&fail)
     }
