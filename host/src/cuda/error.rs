@@ -146,7 +146,8 @@ pub enum Error {
     },
     /// What waits, measures or touches the host cannot be a part of a graph.
     #[error(
-        "{doing} inside a capture: a graph holds kernels, fills and copies inside the device; do it before or after"
+        "{doing} inside a capture: a graph holds kernels, fills and copies inside the device; do it before \
+         or after"
     )]
     Captured {
         /// What was to be done.

@@ -27,9 +27,10 @@ const CAPTURING: &str = "capturing a graph";
 
 /// Work of a device that was noted down: kernels, fills, and copies inside the device.
 ///
-/// It holds addresses, not borrows. The memory behind them stays allocated as long as the graph
-/// lives, also after its [`Buffer`](super::Buffer) is gone; what is in it is then the graph's
-/// alone. So drop a graph before its buffers, or their memory is freed no earlier than it.
+/// It holds addresses, not borrows: between two runs the host may write and read the buffers. All
+/// memory of the device that was there at the end of the capture stays allocated as long as the
+/// graph lives, also after its [`Buffer`](super::Buffer) is gone. So to free memory, drop the graphs
+/// that are younger than it, too.
 #[derive(Debug)]
 pub struct Graph {
     /// Null if there is nothing to do.
@@ -55,8 +56,8 @@ impl Device {
     ///
     /// # Errors
     /// What `work` returns, such as the launch that was refused, and those of loading the
-    /// kernels; [`Error::Captured`] inside a capture; [`Error::Driver`] if the driver does not make a graph of the work. No error leaves
-    /// anything behind.
+    /// kernels; [`Error::Captured`] inside another capture; [`Error::Driver`] if the driver does not
+    /// make a graph of the work. After an error, or a panic in `work`, nothing is left behind.
     pub fn capture(self, work: impl FnOnce(&Stream) -> Result<(), Error>) -> Result<Graph, Error> {
         self.module()?;
         let recording = Recording::begin(self)?;

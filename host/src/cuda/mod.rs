@@ -27,7 +27,7 @@
 //! # Environment
 //!
 //! `LANEMAP_CUDA_SYNC=1` waits after every launch, so that a failing kernel is named: errors of a
-//! kernel otherwise come to light in some later call.
+//! kernel otherwise come to light in some later call. A graph is waited for as a whole.
 
 #[cfg(not(cuda))]
 mod absent;

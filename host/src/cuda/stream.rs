@@ -26,7 +26,9 @@ pub struct Stream {
 
 #[derive(Debug)]
 enum Queue {
+    /// Its work is done.
     Live(cust::stream::Stream),
+    /// Its work is noted down.
     Notes(Notes),
 }
 
@@ -41,11 +43,11 @@ impl Device {
     /// A new stream.
     ///
     /// # Errors
-    /// [`Error::Driver`].
+    /// [`Error::Driver`]; [`Error::Captured`] inside a capture.
     pub fn stream(self) -> Result<Stream, Error> {
-        self.enter()?;
         let doing = "creating a stream";
         graph::outside(doing)?;
+        self.enter()?;
         let stream = cust::stream::Stream::new(StreamFlags::DEFAULT, None).map_err(Error::doing(doing))?;
         Ok(Stream { queue: Queue::Live(stream), device: self })
     }
