@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "memory that the driver gives is not initialised")]
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 
 use bytemuck::Pod;
@@ -11,13 +12,17 @@ use gpu::simt::Global;
 
 use super::device::Device;
 use super::error::Error;
+use super::graph;
 
 /// Elements in a device's memory, aligned to 256 bytes.
 ///
-/// Freeing it waits for what still uses it.
+/// Freeing it waits for what still uses it. Memory that a [`Graph`](super::Graph) may have noted
+/// down is freed when the graph is gone.
 #[derive(Debug)]
 pub struct Buffer<T> {
-    bytes: DeviceBuffer<u8>,
+    bytes: ManuallyDrop<DeviceBuffer<u8>>,
+    /// When it was allocated, in the device's count of graphs.
+    born: u64,
     len: usize,
     device: Device,
     element: PhantomData<T>,
@@ -27,7 +32,8 @@ impl<T: Pod> Buffer<T> {
     /// A buffer with these elements.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`] if the copy fails.
+    /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`] if the copy fails;
+    /// [`Error::Captured`] inside a capture.
     pub fn from_slice(device: Device, elements: &[T]) -> Result<Self, Error> {
         let mut buffer = Self::uninitialized(device, elements.len())?;
         buffer.write(elements)?;
@@ -37,7 +43,7 @@ impl<T: Pod> Buffer<T> {
     /// A buffer of `len` elements whose bytes are all zero.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`].
+    /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`]; [`Error::Captured`] inside a capture.
     pub fn zeroed(device: Device, len: usize) -> Result<Self, Error> {
         let mut buffer = Self::uninitialized(device, len)?;
         if len > 0 {
@@ -48,7 +54,10 @@ impl<T: Pod> Buffer<T> {
 
     /// A buffer whose bytes have to be written before anybody reads them.
     fn uninitialized(device: Device, len: usize) -> Result<Self, Error> {
+        let doing = "allocating memory";
+        graph::outside(doing)?;
         device.enter()?;
+        let born = device.retained().now();
         // More than there can be is refused by the driver like any other too large number.
         let asked = len.saturating_mul(size_of::<T>());
         // SAFETY: the two callers write every byte.
@@ -60,16 +69,17 @@ impl<T: Pod> Buffer<T> {
                     free,
                     total,
                 },
-                _ => Error::doing("allocating memory")(error),
+                _ => Error::doing(doing)(error),
             }
         })?;
-        Ok(Self { bytes, len, device, element: PhantomData })
+        Ok(Self { bytes: ManuallyDrop::new(bytes), born, len, device, element: PhantomData })
     }
 
     /// Replaces all elements. Waits for work that was begun before, and is done on return.
     ///
     /// # Errors
     /// [`Error::Driver`]: the copy fails, or a kernel that was launched before has.
+    /// [`Error::Captured`] inside a capture.
     ///
     /// # Panics
     /// If there are not [`len`](Self::len) elements.
@@ -78,21 +88,26 @@ impl<T: Pod> Buffer<T> {
         if elements.is_empty() {
             return Ok(());
         }
+        let doing = "copying to the device";
+        graph::outside(doing)?;
         self.device.enter()?;
         let bytes: &[u8] = bytemuck::cast_slice(elements);
-        self.bytes.copy_from(bytes).map_err(Error::doing("copying to the device"))
+        self.bytes.copy_from(bytes).map_err(Error::doing(doing))
     }
 
     /// All elements. Waits for work that was begun before.
     ///
     /// # Errors
     /// [`Error::Driver`]: the copy fails, or a kernel that was launched before has.
+    /// [`Error::Captured`] inside a capture.
     pub fn read(&self) -> Result<Vec<T>, Error> {
         let mut elements = vec![T::zeroed(); self.len];
         if self.len > 0 {
+            let doing = "copying from the device";
+            graph::outside(doing)?;
             self.device.enter()?;
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut elements);
-            self.bytes.copy_to(bytes).map_err(Error::doing("copying from the device"))?;
+            self.bytes.copy_to(bytes).map_err(Error::doing(doing))?;
         }
         Ok(elements)
     }
@@ -149,11 +164,24 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
+impl Device {
+    /// Frees memory of the device.
+    pub(super) fn free(self, memory: impl IntoIterator<Item = DeviceBuffer<u8>>) {
+        for bytes in memory {
+            // The driver frees memory of the thread's own device only. Where that cannot be
+            // chosen, the device is lost, and its memory with it.
+            let _ = self.enter();
+            graph::aside(|| drop(bytes));
+        }
+    }
+}
+
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
-        // The driver frees memory of the thread's own device only. Where that cannot be chosen,
-        // the device is lost, and its memory with it.
-        let _ = self.device.enter();
+        // SAFETY: taken once, in the destructor.
+        let bytes = unsafe { ManuallyDrop::take(&mut self.bytes) };
+        let unused = self.device.retained().retain(self.born, bytes);
+        self.device.free(unused);
     }
 }
 

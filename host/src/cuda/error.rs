@@ -134,6 +134,25 @@ pub enum Error {
         /// The driver's code.
         error: CudaError,
     },
+    /// What was given to a stream belongs to another device.
+    #[error("{doing}: the stream is on cuda:{own}, what it was given on cuda:{other}")]
+    OtherDevice {
+        /// What was to be done.
+        doing: &'static str,
+        /// The stream's device.
+        own: u32,
+        /// The other one.
+        other: u32,
+    },
+    /// What waits, measures or touches the host cannot be a part of a graph.
+    #[error(
+        "{doing} inside a capture: a graph holds kernels, fills and copies inside the device; do it before \
+         or after"
+    )]
+    Captured {
+        /// What was to be done.
+        doing: &'static str,
+    },
     /// Something that was begun earlier failed, or the call itself.
     #[error("{doing}: {error}{}", hint(error))]
     Driver {
@@ -150,5 +169,28 @@ fn hint(error: &CudaError) -> &'static str {
         "; set LANEMAP_CUDA_SYNC=1 to learn which kernel failed"
     } else {
         ""
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_is_one_line_with_what_to_do() {
+        let text = Error::Captured { doing: "copying to the device" }.to_string();
+        assert_eq!(
+            text,
+            "copying to the device inside a capture: a graph holds kernels, fills and copies inside the \
+             device; do it before or after"
+        );
+        let text = Error::OtherDevice { doing: "running a graph", own: 0, other: 3 }.to_string();
+        assert_eq!(text, "running a graph: the stream is on cuda:0, what it was given on cuda:3");
+        let driver = |code| {
+            let error = CudaError { code, name: "NAME".to_owned(), message: "what".to_owned() };
+            Error::Driver { doing: "waiting for the device", error }.to_string()
+        };
+        assert_eq!(driver(2), "waiting for the device: NAME (2): what");
+        assert!(driver(700).ends_with("; set LANEMAP_CUDA_SYNC=1 to learn which kernel failed"));
     }
 }

@@ -7,7 +7,11 @@
 //! | `device` | which devices there are, and opening one |
 //! | `module` | the kernels' PTX on a device: compiled once, and what each kernel takes there |
 //! | `buffer` | memory with a length |
+//! | `pinned` | memory of the host that a device copies from and to by itself |
 //! | `stream` | queues of work, events, launches |
+//! | `copy` | copies and fills in a stream |
+//! | `graph` | work that is noted down once and done many times |
+//! | `retained` | memory that graphs still hold the address of |
 //! | `ops` | one safe function a kernel: checks the kernel's contract, then launches it |
 //! | `absent` | the answer of every other platform |
 //!
@@ -15,19 +19,22 @@
 //! from the kernel's [`Contract`](gpu::simt::Contract), and its arguments are its own type: a
 //! wrong one does not compile.
 //!
-//! Work of one stream is done in order. Copies between host and device wait for all streams of
-//! the device and are done when they return. Between two streams, [`Stream::wait_for`] makes an
+//! Work of one stream is done in order. A buffer's own copies from and to the host wait for all
+//! streams of the device and are done when they return; those of a stream go through [`Pinned`]
+//! memory, and their [`Transfer`] is what to wait for. Between two streams, [`Stream::wait_for`] makes an
 //! order; without one, a buffer that both use holds unspecified numbers.
 //!
 //! # Environment
 //!
 //! `LANEMAP_CUDA_SYNC=1` waits after every launch, so that a failing kernel is named: errors of a
-//! kernel otherwise come to light in some later call.
+//! kernel otherwise come to light in some later call. A graph is waited for as a whole.
 
 #[cfg(not(cuda))]
 mod absent;
 #[cfg(cuda)]
 mod buffer;
+#[cfg(cuda)]
+mod copy;
 mod description;
 #[cfg(cuda)]
 mod device;
@@ -35,9 +42,15 @@ mod device;
 mod driver;
 mod error;
 #[cfg(cuda)]
+mod graph;
+#[cfg(cuda)]
 mod module;
 #[cfg(cuda)]
 pub mod ops;
+#[cfg(cuda)]
+mod pinned;
+#[cfg(cuda)]
+mod retained;
 #[cfg(cuda)]
 mod stream;
 
@@ -45,9 +58,15 @@ mod stream;
 pub use absent::{Device, devices};
 #[cfg(cuda)]
 pub use buffer::{Buffer, View, ViewMut};
+#[cfg(cuda)]
+pub use copy::Transfer;
 pub use description::{Description, Resources, Version};
 #[cfg(cuda)]
 pub use device::{Device, devices};
 pub use error::{CudaError, Error, Unavailable};
+#[cfg(cuda)]
+pub use graph::Graph;
+#[cfg(cuda)]
+pub use pinned::Pinned;
 #[cfg(cuda)]
 pub use stream::{Event, Stream};
