@@ -46,9 +46,9 @@ impl Contract for AttnNaive {
         instructions: &[
             Occurrence::new("bar.sync", Count::Never),
             Occurrence::new("ld.shared", Count::Never),
-            Occurrence::new("ld.global.nc.b16", Count::AtLeast(3)),
+            Occurrence::new("ld.global.nc", Count::Exactly(3)),
         ],
-        registers: 48,
+        registers: 40,
         local_memory: false,
     };
 

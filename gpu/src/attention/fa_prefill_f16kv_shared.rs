@@ -200,7 +200,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const PADDING: u32> Contract
             ),
             Occurrence::new("cp.async.wait_group", Count::Exactly(1)).since(80),
         ],
-        registers: 255,
+        registers: if HEAD_SIZE == 256 { 112 } else { 80 },
         local_memory: false,
     };
 
