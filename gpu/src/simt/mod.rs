@@ -6,7 +6,7 @@
 //! | machine | `S` | used for |
 //! | --- | --- | --- |
 //! | `nvptx` | a zero-sized type; each word is one PTX instruction, inlined | running |
-//! | `nvvm` | the same, on `cuda_std`, under the feature of that name | `rustc_codegen_nvvm` |
+//! | `nvvm` | the same on `cuda_std`, under the feature `nvvm` | running, through `rustc_codegen_nvvm`: type-checked only |
 //! | `emulator` | a lane's handle; words that join lanes are meeting points | tests without a GPU |
 //!
 //! [`Simt`] is what every machine from sm_75 on does. Where sm_75 lacks the instruction, the

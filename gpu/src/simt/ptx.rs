@@ -10,7 +10,7 @@
 //!   `asm!`, and may move two copies of it into the two arms of a divergent branch, where a
 //!   barrier is no barrier. Barriers, shuffles and votes are therefore [`Intrinsics`]. LLVM has
 //!   none for `ldmatrix`, `wmma` and `mma` that Rust could call; those are `asm!`, and the
-//!   kernel build turns off the passes that duplicate (see `LLVM_ARGS` in the build script).
+//!   kernel build turns off the passes that duplicate (see `LLVM_ARGS` in `build/rustc.rs`).
 //! - *Words that touch memory are not `pure`*, so that they stay in the order in which the
 //!   kernel has them, prefetches included. Own-lane arithmetic is `pure, nomem`.
 //! - *Nothing can fail.* A panic path would leave an unresolved function in the PTX.
