@@ -295,7 +295,10 @@ impl<
         // SAFETY: what is staged lies inside its stage, and comes from inside its matrix or is
         // zero. Each barrier's reason stands at it. O is laid over the stages after a barrier.
         unsafe {
-            self.stage_queries(s, place);
+            // Only the sweep waits for copies, and it does not without a tile.
+            if place.tiles.0 < place.tiles.1 {
+                self.stage_queries(s, place);
+            }
             if STAGES == 1 {
                 self.sweep_alternating(s, place, &mut rows);
             } else {
@@ -499,8 +502,8 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             let finite = if max == f32::NEG_INFINITY { 0.0 } else { max };
             let offset = -(finite * log2);
 
-            // 1 if the maximum stays, 0 in the first tile, where it was -∞.
-            factors[row] = s.exp2_approx(s.fma(rows.max[row], log2, offset));
+            // 1, exactly, if the maximum stays; 0 in the first tile, where it was -∞.
+            factors[row] = s.exp2_approx((rows.max[row] - finite) * log2);
             rows.max[row] = max;
             let mut sum = rows.sum[row] * factors[row];
             for fragment in &mut scores[..g.score_fragments()] {
