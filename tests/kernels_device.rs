@@ -8,11 +8,12 @@
 #![cfg(cuda)]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+#[path = "support/machine.rs"]
+mod machine;
 #[path = "support/random.rs"]
 #[allow(dead_code, reason = "this binary uses a part of it")]
 mod random;
 
-use std::io::{self, Write};
 use std::ops::Range;
 
 use bytemuck::Pod;
@@ -20,25 +21,9 @@ use gpu::basics::BlockSum;
 use gpu::fragment::{Fragment, mma, wmma};
 use gpu::probe::ProbeLoads;
 use half::f16;
-use lanemap::cuda::{self, Buffer, Device, Error, Stream, View, ViewMut, ops};
-use random::{Random, normal};
-
-/// A stream of the first device, unless there is none.
-fn stream(test: &str) -> Option<Stream> {
-    match cuda::devices() {
-        Ok(_) => Some(Device::open(0).unwrap().stream().unwrap()),
-        Err(Error::Unavailable(why)) => {
-            say(&format!("NO DEVICE: {test}: {why}"));
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-/// A line on stderr, which cargo does not hide, in one piece.
-fn say(line: &str) {
-    io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
-}
+use lanemap::cuda::{Buffer, Error, Stream, View, ViewMut, ops};
+use machine::{say, stream};
+use random::{Random, normal, normals};
 
 /// Elements before and after each view: more than any tile is wide, and aligned as a buffer is.
 const GUARD: usize = 4096;
@@ -95,10 +80,6 @@ fn output(stream: &Stream, len: usize, launch: impl Fn(ViewMut<'_, f32>) -> Resu
 /// Inputs whose guards are NaN: what reads them shows in the output.
 fn input(stream: &Stream, elements: &[f32]) -> Guarded<f32> {
     Guarded::new(stream, elements, f32::NAN)
-}
-
-fn normals(random: &mut Random, len: usize) -> Vec<f32> {
-    (0..len).map(|_| normal(random) as f32).collect()
 }
 
 /// Every element is within its bound of the reference. NaN is within none.
@@ -170,37 +151,6 @@ fn transposes_move_every_element() {
     let Some(stream) = stream("transposes_move_every_element") else { return };
     transposes::<0>(&stream);
     transposes::<1>(&stream);
-}
-
-#[test]
-fn rms_norm_is_within_its_contract() {
-    let Some(stream) = stream("rms_norm_is_within_its_contract") else { return };
-    let mut random = Random(3);
-    let epsilon = 1e-5_f32;
-    let mut worst = 0.0_f64;
-    for (rows, width) in [(1, 1), (3, 31), (2, 255), (5, 256), (7, 257), (4, 1000), (2, 4097), (33, 576)] {
-        let (x, w) = (normals(&mut random, rows * width), normals(&mut random, width));
-        let (rows_in, weight) = (input(&stream, &x), input(&stream, &w));
-        let out = output(&stream, x.len(), |out| {
-            ops::rms_norm(&stream, out, rows_in.view(), weight.view(), rows, epsilon)
-        });
-        let mut expected = Vec::new();
-        for row in x.chunks(width) {
-            let squares: f64 = row.iter().map(|&x| f64::from(x).powi(2)).sum();
-            let scale = 1.0 / (squares / width as f64 + f64::from(epsilon)).sqrt();
-            expected.extend(row.iter().zip(&w).map(|(&x, &w)| f64::from(x) * scale * f64::from(w)));
-        }
-        // The sum's roundings count half under the root: width / 256 of a thread, 5 of a
-        // butterfly, 8 of the partial sums, 2 of mean and epsilon. The root is off by 2^-22.9,
-        // two products round.
-        let roundings = ((width.div_ceil(256) + 15) as f64 / 2.0 + 2.0) * EPSILON + (-22.9_f64).exp2();
-        let relative = roundings * 1.001;
-        let bound = |i: usize| relative * expected[i].abs() + f64::from(f32::MIN_POSITIVE);
-        assert_close(&format!("{rows} × {width}"), &out, &expected, bound);
-        let error = |(&found, expected): (&f32, &f64)| (f64::from(found) - expected).abs() / expected.abs();
-        worst = out.iter().zip(&expected).map(error).fold(worst, f64::max);
-    }
-    say(&format!("rms_norm: worst relative error {worst:.2e}"));
 }
 
 /// Shapes that are ragged in every way that the contract admits.
