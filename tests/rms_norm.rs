@@ -9,7 +9,9 @@ mod machine;
 mod random;
 
 use lanemap::cuda::{Emulated, Error, ops};
-use machine::{EPSILON, Guarded, Machine, assert_close, assert_refused, counted, on_both, output, say};
+use machine::{
+    EPSILON, Guarded, Machine, assert_close, assert_coalesced, assert_refused, counted, on_both, output, say,
+};
 use random::{Random, normals};
 
 on_both! {
@@ -43,9 +45,9 @@ fn run<M: Machine>(machine: &M, input: &[f32], weight: &[f32]) -> Vec<f32> {
 fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
     let seed = 3;
     let mut random = Random(seed);
-    let shapes = [(1, 1), (3, 31), (2, 255), (5, 256), (7, 257), (4, 1000)];
+    let shapes = [(1, 1), (3, 31), (2, 255), (5, 256), (7, 257), (4, 1000), (2, 4097), (33, 576)];
     let mut worst = 0.0_f64;
-    for (rows, width) in machine.cases(&shapes, &[(2, 4097), (33, 576), (1031, 2048)]) {
+    for (rows, width) in machine.cases(&shapes, &[(1031, 2048)]) {
         let (x, w) = (normals(&mut random, rows * width), normals(&mut random, width));
         let out = run(machine, &x, &w);
         let expected = reference(&x, &w);
@@ -83,10 +85,8 @@ fn every_byte_is_moved_in_whole_sectors() {
     assert_eq!(counters.shared_loads.instructions, rows * 8 * 8, "every warp adds eight partial sums");
     assert_eq!(counters.shared_loads.conflicts, 0, "which are broadcast");
     // The input twice, the weight once for each row; coalesced.
-    assert_eq!(counters.global_loads.bytes, 3 * 4 * elements);
-    assert_eq!(counters.global_loads.bytes, 32 * counters.global_loads.sectors);
-    assert_eq!(counters.global_stores.bytes, 4 * elements);
-    assert_eq!(counters.global_stores.bytes, 32 * counters.global_stores.sectors);
+    assert_coalesced(counters.global_loads, 3 * 4 * elements);
+    assert_coalesced(counters.global_stores, 4 * elements);
 }
 
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {

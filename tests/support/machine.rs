@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use bytemuck::Pod;
-use gpu::simt::emulator::Counters;
+use gpu::simt::emulator::{Counters, GlobalTraffic};
 use lanemap::cuda::{self, Buffer, Device, Emulated, Error, Queue, Stream, View, ViewMut};
 
 /// Makes of each body, a function of a [`Machine`], one test on the emulator and one on a device.
@@ -63,6 +63,9 @@ pub(crate) trait Machine: Queue + Sized {
     const NAME: &'static str;
     /// Bytes before and after each [`Guarded`] part, a multiple of every alignment.
     const BAND_BYTES: usize;
+    /// Roundings to nearest of an f32 that a product on the tensor cores adds to a sum at most, for
+    /// each element of K.
+    const ROUNDINGS_OF_A_PRODUCT: f64;
     /// What it counts of a launch.
     type Counts: Clone + PartialEq + Debug;
 
@@ -84,6 +87,8 @@ impl Machine for Stream {
     const NAME: &'static str = "device";
     // More than any tile is wide.
     const BAND_BYTES: usize = 16 << 10;
+    // One sum for every 4 products or more; it is truncated, which is 2 roundings.
+    const ROUNDINGS_OF_A_PRODUCT: f64 = 0.5;
     type Counts = ();
 
     fn cases<C: Copy>(&self, all: &[C], large: &[C]) -> Vec<C> {
@@ -108,6 +113,8 @@ impl Machine for Emulated {
     const NAME: &'static str = "emulator";
     // A buffer ends where its elements end: an access past them is a fault.
     const BAND_BYTES: usize = 0;
+    // One after each product.
+    const ROUNDINGS_OF_A_PRODUCT: f64 = 1.0;
     type Counts = Counters;
 
     fn cases<C: Copy>(&self, all: &[C], _: &[C]) -> Vec<C> {
@@ -257,6 +264,12 @@ pub(crate) fn assert_close(what: &str, found: &[f32], expected: &[f64], bound: i
         worst = worst.max(error);
     }
     worst
+}
+
+/// That so many bytes were moved and no more: in whole sectors.
+pub(crate) fn assert_coalesced(traffic: GlobalTraffic, bytes: u64) {
+    assert_eq!(traffic.bytes, bytes);
+    assert_eq!(32 * traffic.sectors, bytes, "bytes of the sectors");
 }
 
 /// That a launcher refuses its arguments, and how.

@@ -6,15 +6,19 @@
 
 #![expect(unsafe_code, reason = "each function holds the one launch that it has checked")]
 
-mod basics;
+mod block_sum;
 mod matmul_f16;
 mod probe;
 mod rms_norm;
+mod transpose;
+mod vector_add;
 
-pub use basics::{block_sum, transpose, vector_add};
+pub use block_sum::block_sum;
 pub use matmul_f16::matmul_f16;
 pub use probe::{loads, product_f16, product_s8, product_wmma, shared, shared_or};
 pub use rms_norm::rms_norm;
+pub use transpose::transpose;
+pub use vector_add::vector_add;
 
 use std::marker::PhantomData;
 
