@@ -18,14 +18,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use gpu::simt::Architecture;
+
 /// The GPU's name as a target of rustc.
 const TRIPLE: &str = "nvptx64-nvidia-cuda";
 
 /// What the kernels are compiled for.
 const TARGETS: [Target; 3] = [
-    Target { sm: 75, suffix: "", version: Some("+ptx70") },
-    Target { sm: 80, suffix: "", version: None },
-    Target { sm: 90, suffix: "a", version: None },
+    Target { architecture: Architecture::OLDEST, version: Some("+ptx70") },
+    Target { architecture: Architecture { sm: 80, exact: false }, version: None },
+    Target { architecture: Architecture { sm: 90, exact: true }, version: None },
 ];
 
 /// LLVM's options for the kernels.
@@ -41,17 +43,9 @@ const LLVM_ARGS: &str = "-unroll-threshold=100000 -unroll-runtime=false \
 const REMEDY: &str = "rustup target add nvptx64-nvidia-cuda";
 
 struct Target {
-    sm: u32,
-    /// `a` if the PTX is for this architecture alone, and for no later one.
-    suffix: &'static str,
+    architecture: Architecture,
     /// Raises the PTX's version above the architecture's own: `ldmatrix` and `mma` are younger than sm_75.
     version: Option<&'static str>,
-}
-
-impl Target {
-    fn name(&self) -> String {
-        format!("sm_{}{}", self.sm, self.suffix)
-    }
 }
 
 fn main() -> ExitCode {
@@ -166,7 +160,7 @@ impl Compiler {
             cargo.arg("-Zbuild-std=core");
         }
         cargo.arg("--").arg(format!("--emit=asm={}", ptx.display()));
-        cargo.arg(format!("-Ctarget-cpu={}", target.name())).arg(format!("-Cllvm-args={LLVM_ARGS}"));
+        cargo.arg(format!("-Ctarget-cpu={}", target.architecture)).arg(format!("-Cllvm-args={LLVM_ARGS}"));
         if let Some(version) = target.version {
             cargo.arg(format!("-Ctarget-feature={version}"));
         }
@@ -180,7 +174,10 @@ impl Compiler {
             let last = messages.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
             return Err(Failure::Unavailable(format!("{rustc} could not build core: {}", last.trim())));
         }
-        Err(broken(format!("the kernels do not compile for {} with {rustc}:\n{messages}", target.name())))
+        Err(broken(format!(
+            "the kernels do not compile for {} with {rustc}:\n{messages}",
+            target.architecture
+        )))
     }
 }
 
@@ -205,12 +202,12 @@ fn out_dir() -> Result<PathBuf, Failure> {
 fn compile_all(compiler: &Compiler) -> Result<(), Failure> {
     let mut written = Vec::new();
     for target in &TARGETS {
-        let path = out_dir()?.join(target.name()).with_extension("ptx");
+        let path = out_dir()?.join(target.architecture.to_string()).with_extension("ptx");
         compiler.compile(target, &path)?;
         let ptx =
             fs::read_to_string(&path).map_err(|error| broken(format!("{}: {error}", path.display())))?;
-        gpu::kernels::check(&ptx, target.sm).map_err(|violation| {
-            broken(format!("{}: {violation}\nThe PTX is {}", target.name(), path.display()))
+        gpu::kernels::check(&ptx, target.architecture).map_err(|violation| {
+            broken(format!("{}: {violation}\nThe PTX is {}", target.architecture, path.display()))
         })?;
         written.push((target, path));
     }
@@ -221,7 +218,7 @@ fn compile_all(compiler: &Compiler) -> Result<(), Failure> {
 fn write_table(variants: &[(&Target, PathBuf)], missing: Option<&str>) -> Result<(), Failure> {
     let mut text = String::from("pub(super) const VARIANTS: &[Variant] = &[\n");
     for (target, path) in variants {
-        let (sm, exact) = (target.sm, !target.suffix.is_empty());
+        let Architecture { sm, exact } = target.architecture;
         let _ = writeln!(text, "    Variant {{ sm: {sm}, exact: {exact}, text: include_str!({path:?}) }},");
     }
     let missing = missing.map(|why| (why, REMEDY));

@@ -44,14 +44,16 @@ mod kernel;
 #[cfg(target_arch = "nvptx64")]
 mod nvptx;
 mod operand;
+mod probing;
 
 pub use crate::fragment::WARP_LANES;
 pub use address::{Global, Shared, Word, Word32};
 pub use hopper::{Hopper, MatrixDescriptor, Swizzle};
-pub use kernel::{Contract, Count, Dim3, Expectations, Kernel, Launch, Occurrence};
+pub use kernel::{Architecture, Contract, Count, Dim3, Expectations, Kernel, Launch, Occurrence};
 #[cfg(target_arch = "nvptx64")]
 pub use nvptx::Ptx;
 pub use operand::{Accumulator, ColMajor, Layout, MatrixA, MatrixB, RowMajor};
+pub use probing::Probing;
 
 use half::f16;
 

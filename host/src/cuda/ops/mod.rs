@@ -12,7 +12,10 @@ mod rms_norm;
 
 pub use basics::{block_sum, transpose, vector_add};
 pub use matmul_f16::matmul_f16;
-pub use probe::{loads, product_f16, product_s8, product_wmma, shared, shared_or};
+pub use probe::{
+    approximations, loads, map_bf16, map_f16, map_s8, map_wgmma, product_f16, product_s8, product_wmma,
+    shared, shared_or,
+};
 pub use rms_norm::rms_norm;
 
 use gpu::simt::Contract;
