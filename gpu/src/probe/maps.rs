@@ -133,10 +133,10 @@ unsafe fn ask<S: Simt, T: Word, const PER: u32>(
     let (a, b) = unsafe {
         let mut i = lane;
         while i < (ROWS + COLUMNS) * ROW_WORDS {
-            let (row, word) = (i / ROW_WORDS, i % ROW_WORDS);
+            // B's rows follow on A's, and are counted like them.
+            let (row, word) = (i / ROW_WORDS % ROWS, i % ROW_WORDS);
             let value = match question {
-                Questions::ROWS => same(row + 1),
-                Questions::COLUMNS => same(row.wrapping_sub(ROWS) + 1),
+                Questions::ROWS | Questions::COLUMNS => same(row + 1),
                 _ => counting(word * PER + 1),
             };
             s.store_shared(tiles.at(i), value);
