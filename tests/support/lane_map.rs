@@ -3,7 +3,7 @@
 //! Nothing here calls a map to read an answer: a dump says where the machine has an element, and only
 //! then is the constant function asked.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use gpu::fragment::Fragment;
 use gpu::probe::{ProbeLoads, ProbeMapWgmma, Questions};
@@ -60,7 +60,7 @@ impl Dump {
     /// The whole of it, a line a lane.
     pub(crate) fn table(&self) -> String {
         let Fragment { name, axes, rows, columns, lanes, .. } = self.fragment;
-        let mut text = format!("{name}, {rows} × {columns} ({}, {}), by {}\n", axes.0, axes.1, self.by);
+        let mut text = format!("{name}, {rows} × {columns} ({}, {}), {}\n", axes.0, axes.1, self.by);
         for lane in 0..lanes {
             let _ = write!(text, "{lane:4}:");
             for i in 0..self.elements {
@@ -75,7 +75,7 @@ impl Dump {
     /// One line: what was dumped.
     pub(crate) fn summary(&self) -> String {
         let Fragment { name, lanes, .. } = self.fragment;
-        format!("{name:18} x[0..{}] of {lanes} lanes, by {}", self.elements, self.by)
+        format!("{name}, x[0..{}] of {lanes} lanes, {}", self.elements, self.by)
     }
 }
 
@@ -129,7 +129,7 @@ impl Answers<'_> {
             let sum = self.at(question, lane, i);
             let number = sum / depth;
             assert!(
-                sum % depth == 0 && (1..=most).contains(&number),
+                sum.is_multiple_of(depth) && (1..=most).contains(&number),
                 "{name}, {by}: place {i} of lane {lane} answers {sum}"
             );
             number - 1
@@ -159,15 +159,17 @@ impl Answers<'_> {
     }
 
     /// (row of D, k) of an operand's one element, from a product with a matrix of k + 1: this is in
-    /// all of the row and nowhere else. For a column, `line` takes it of an element of D.
-    fn found(&self, question: u32, d: &Dump, line: fn(Element) -> u32) -> Element {
+    /// all of the row and nowhere else. For a column, `line` takes it of an element of D. `what` is
+    /// named if D does not look like that.
+    fn found(&self, question: u32, d: &Dump, line: fn(Element) -> u32, what: fmt::Arguments<'_>) -> Element {
         let places = || (0..self.lanes).flat_map(|lane| (0..self.places).map(move |i| (lane, i)));
         let first = places().find(|&(lane, i)| self.at(question, lane, i) != 0);
-        let (lane, i) = first.unwrap_or_else(|| panic!("question {question}: D is zero"));
+        let (lane, i) = first.unwrap_or_else(|| panic!("{what}: D is zero"));
         let (number, at) = (self.at(question, lane, i), line(d.at(lane, i)));
         for (lane, i) in places() {
             let expected = if line(d.at(lane, i)) == at { number } else { 0 };
-            assert_eq!(self.at(question, lane, i), expected, "question {question}: place {i} of lane {lane}");
+            let found = self.at(question, lane, i);
+            assert_eq!(found, expected, "{what}: D's {:?}, place {i} of lane {lane}", d.at(lane, i));
         }
         (at, number - 1)
     }
@@ -183,16 +185,19 @@ pub(crate) fn of_mma(
     let answers = Answers { numbers, lanes: d.lanes, places: d.elements };
     let sums = answers.accumulators(d, a.columns, [Questions::ROWS, Questions::COLUMNS], by);
     let kept = answers.kept(&sums, Questions::KEPT, by);
-    let a =
-        Dump::new(a, by, a.elements, |lane, i| answers.found(questions.a(lane, i), &sums, |(row, _)| row));
+    let a = Dump::new(a, by, a.elements, |lane, i| {
+        let what = format_args!("{}, {by}: x[{i}] of lane {lane}", a.name);
+        answers.found(questions.a(lane, i), &sums, |(row, _)| row, what)
+    });
     let b = Dump::new(b, by, b.elements, |lane, i| {
-        let (column, k) = answers.found(questions.b(lane, i), &sums, |(_, column)| column);
+        let what = format_args!("{}, {by}: x[{i}] of lane {lane}", b.name);
+        let (column, k) = answers.found(questions.b(lane, i), &sums, |(_, column)| column, what);
         (k, column)
     });
     vec![sums, kept, a, b]
 }
 
-/// What a probe of `wgmma` answers: D, and what went into it, and A.
+/// What a probe of `wgmma` answers: D, the accumulators that went in, and A.
 pub(crate) fn of_wgmma<const REGISTERS: usize>(
     about_d: &[u32],
     about_a: &[u32],
@@ -206,7 +211,8 @@ pub(crate) fn of_wgmma<const REGISTERS: usize>(
     let kept = answers.kept(&sums, Probe::<REGISTERS>::KEPT, by);
     let answers = Answers { numbers: about_a, lanes: d.lanes, places: Probe::<REGISTERS>::STORED };
     let a = Dump::new(a, by, a.elements, |lane, i| {
-        answers.found(Probe::<REGISTERS>::place(lane, i), &sums, |(row, _)| row)
+        let what = format_args!("{}, {by}: x[{i}] of lane {lane}", a.name);
+        answers.found(Probe::<REGISTERS>::place(lane, i), &sums, |(row, _)| row, what)
     });
     vec![sums, kept, a]
 }

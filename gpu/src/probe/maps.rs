@@ -120,6 +120,8 @@ unsafe fn ask<S: Simt, T: Word, const PER: u32>(
     product: impl FnOnce([u32; 4], [u32; 2], [T; SUMS as usize]) -> [T; SUMS as usize],
 ) {
     let (question, lane) = (s.block().x, s.lane());
+    let [rows, columns, kept] =
+        [Questions::ROWS, Questions::COLUMNS, Questions::KEPT].map(|asked| question == asked);
     let register = |element: fn(u32, u32) -> u32, of: u32| -> u32 {
         (0..PER).fold(0, |bits, j| bits | number(element(of, j)) << (32 / PER * j))
     };
@@ -135,10 +137,7 @@ unsafe fn ask<S: Simt, T: Word, const PER: u32>(
         while i < (ROWS + COLUMNS) * ROW_WORDS {
             // B's rows follow on A's, and are counted like them.
             let (row, word) = (i / ROW_WORDS % ROWS, i % ROW_WORDS);
-            let value = match question {
-                Questions::ROWS | Questions::COLUMNS => same(row + 1),
-                _ => counting(word * PER + 1),
-            };
+            let value = if rows || columns { same(row + 1) } else { counting(word * PER + 1) };
             s.store_shared(tiles.at(i), value);
             i += WARP_LANES;
         }
@@ -153,17 +152,21 @@ unsafe fn ask<S: Simt, T: Word, const PER: u32>(
     let (a_first, b_first) = (questions.a(0, 0), questions.b(0, 0));
     let (about_a, about_b) = (question >= a_first && question < b_first, question >= b_first);
     let (one, ones) = (number(1), same(1));
-    let a = match question {
-        Questions::COLUMNS => [ones; 4],
-        _ if question == Questions::ROWS || about_b => a,
-        _ => single::<PER, 4>(lane, question.wrapping_sub(a_first), one),
+    let a = if rows || about_b {
+        a
+    } else if columns {
+        [ones; 4]
+    } else {
+        single::<PER, 4>(lane, question.wrapping_sub(a_first), one)
     };
-    let b = match question {
-        Questions::ROWS => [ones; 2],
-        _ if question == Questions::COLUMNS || about_a => b,
-        _ => single::<PER, 2>(lane, question.wrapping_sub(b_first), one),
+    let b = if columns || about_a {
+        b
+    } else if rows {
+        [ones; 2]
+    } else {
+        single::<PER, 2>(lane, question.wrapping_sub(b_first), one)
     };
-    let own = |i: usize| if question == Questions::KEPT { SUMS * lane + i as u32 + 1 } else { 0 };
+    let own = |i: usize| if kept { SUMS * lane + i as u32 + 1 } else { 0 };
     let sums = product(a, b, core::array::from_fn(|i| sum(own(i))));
     for (i, &value) in sums.iter().enumerate() {
         // SAFETY: the caller's.

@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn architectures_are_read_and_ordered() {
-        let architecture = |name| Architecture::parse(name).unwrap();
+        let architecture = |name| Architecture::parse(name).expect(name);
         for name in ["sm_75", "sm_80", "sm_90", "sm_90a", "sm_121"] {
             assert_eq!(architecture(name).to_string(), name);
         }

@@ -490,8 +490,8 @@ pub trait Simt: Copy {
     #[track_caller]
     fn max(self, a: f32, b: f32) -> f32;
 
-    /// 2 to the power of `x`, within 2 ULP. Subnormal inputs and results count as zero; -∞
-    /// gives 0, +∞ gives +∞.
+    /// 2 to the power of `x`, within 2 ULP of the correctly rounded result. Subnormal inputs and
+    /// results count as zero; -∞ gives 0, +∞ gives +∞.
     ///
     /// PTX: `ex2.approx.ftz.f32`. Lanes: own. Since: all. ISA: Floating-Point, `ex2`.
     #[track_caller]
