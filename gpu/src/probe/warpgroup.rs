@@ -27,11 +27,11 @@
 //! A                          B                          D before     so each place of D says
 //! memory: m + 1 in row m     ones                       -            16 · (its row + 1)
 //! registers: ones            memory: n + 1 in col n     -            16 · (its column + 1)
-//! registers: 0               ones                       own number   its own number
+//! registers: 0               ones                       own number   its own number: D stays put
 //! registers: 1 in one place  memory: k + 1 in row k     -            k + 1 in the place's row, else 0
 //! ```
 //!
-//! All are integers up to 4096, exact; operands are at most 256, exact in f16.
+//! Operands are integers up to 256, exact in f16; answers are at most 16,384, exact in f32.
 
 use super::maps::single;
 use crate::fragment::{Fragment, WARPGROUP_LANES, wgmma};

@@ -10,7 +10,9 @@
 //!
 //! [`Simt`] is what every machine from sm_75 on does. Where sm_75 lacks the instruction, the
 //! word does the same work with others (and says so), so that a kernel is written once.
-//! [`Ampere`] adds what sm_80 brought and nothing can stand in for; [`Hopper`] adds sm_90a.
+//! [`Ampere`] adds what sm_80 brought and nothing can stand in for; [`Hopper`] adds sm_90a. A kernel
+//! with one of these bounds says so in the list of [`kernels`](crate::kernels), and is compiled for
+//! the architectures that have it. [`Probing`] is for probes.
 //!
 //! # How to read a word's documentation
 //!
