@@ -1,5 +1,6 @@
 //! What can go wrong with a GPU, as values and as one line each.
 
+use gpu::simt::Architecture;
 use gpu::simt::emulator::EmulatorError;
 use thiserror::Error;
 
@@ -82,6 +83,21 @@ pub enum Error {
     WrongTarget {
         /// The architecture in the PTX.
         target: String,
+        /// The device's.
+        sm: u32,
+    },
+    /// A kernel needs what the device's architecture does not have.
+    #[error(
+        "{kernel}: needs {needs}{}, the device has compute capability {}.{}",
+        if needs.exact { "" } else { " or later" },
+        sm / 10,
+        sm % 10
+    )]
+    NotForDevice {
+        /// The kernel.
+        kernel: &'static str,
+        /// The architecture that it needs.
+        needs: Architecture,
         /// The device's.
         sm: u32,
     },
