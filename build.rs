@@ -10,16 +10,17 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use gpu::simt::Architecture;
+
 #[cfg_attr(feature = "nvvm", path = "build/nvvm.rs")]
 #[cfg_attr(not(feature = "nvvm"), path = "build/rustc.rs")]
 mod compiler;
 
 /// PTX that a compiler wrote.
 struct Variant {
-    /// The architecture it is for: 75 for sm_75.
-    sm: u32,
-    /// Whether it is for this architecture alone, and for no later one.
-    exact: bool,
+    architecture: Architecture,
+    /// The architecture whose kernels it has.
+    kernels_of: Architecture,
     path: PathBuf,
 }
 
@@ -75,27 +76,15 @@ fn out_dir() -> Result<PathBuf, Failure> {
     env::var_os("OUT_DIR").map(PathBuf::from).ok_or_else(|| broken("OUT_DIR is not set: run by cargo only"))
 }
 
-<<<<<<< HEAD
-fn compile_all(compiler: &Compiler) -> Result<(), Failure> {
-    let mut written = Vec::new();
-    for target in &TARGETS {
-        let path = out_dir()?.join(target.name()).with_extension("ptx");
-        compiler.compile(target, &path)?;
-        let failed = |error| broken(format!("{}: {error}", path.display()));
-        let ptx = gpu::kernels::limited(&fs::read_to_string(&path).map_err(failed)?, target.sm);
-        fs::write(&path, &ptx).map_err(failed)?;
-        gpu::kernels::check(&ptx, target.sm).map_err(|violation| {
-            broken(format!("{}: {violation}\nThe PTX is {}", target.name(), path.display()))
-        })?;
-        written.push((target, path));
-=======
 fn compile_all() -> Result<(), Failure> {
     let variants = compiler::compile_all()?;
-    for Variant { sm, path, .. } in &variants {
-        let ptx = fs::read_to_string(path).map_err(|error| broken(format!("{}: {error}", path.display())))?;
-        gpu::kernels::check(&ptx, *sm)
-            .map_err(|violation| broken(format!("sm_{sm}: {violation}\nThe PTX is {}", path.display())))?;
->>>>>>> main
+    for Variant { architecture, kernels_of, path } in &variants {
+        let failed = |error| broken(format!("{}: {error}", path.display()));
+        let ptx = gpu::kernels::limited(&fs::read_to_string(path).map_err(failed)?, *kernels_of);
+        fs::write(path, &ptx).map_err(failed)?;
+        gpu::kernels::check(&ptx, *kernels_of).map_err(|violation| {
+            broken(format!("{architecture}: {violation}\nThe PTX is {}", path.display()))
+        })?;
     }
     write_table(&variants, None)
 }
@@ -103,7 +92,7 @@ fn compile_all() -> Result<(), Failure> {
 /// Writes the table that `host::ptx` includes.
 fn write_table(variants: &[Variant], missing: Option<&str>) -> Result<(), Failure> {
     let mut text = String::from("pub(super) const VARIANTS: &[Variant] = &[\n");
-    for Variant { sm, exact, path } in variants {
+    for Variant { architecture: Architecture { sm, exact }, path, .. } in variants {
         let _ = writeln!(text, "    Variant {{ sm: {sm}, exact: {exact}, text: include_str!({path:?}) }},");
     }
     let missing = missing.map(|why| (why, compiler::REMEDY));

@@ -4,6 +4,7 @@
 //! which compiles `gpu/nvvm`: `gpu`, with the feature of the same name, as one file.
 
 use cuda_builder::{CudaBuilder, NvvmArch};
+use gpu::simt::Architecture;
 
 use crate::{Failure, Variant, broken, out_dir};
 
@@ -32,5 +33,6 @@ fn compile(sm: u32, arch: NvvmArch) -> Result<Variant, Failure> {
         .copy_to(&path)
         .build()
         .map_err(|error| broken(format!("the kernels do not compile for sm_{sm} through NVVM: {error}")))?;
-    Ok(Variant { sm, exact: false, path })
+    // Kernels that not every architecture has are left out, see `gpu::kernels`.
+    Ok(Variant { architecture: Architecture { sm, exact: false }, kernels_of: Architecture::OLDEST, path })
 }

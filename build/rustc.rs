@@ -14,6 +14,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use gpu::simt::Architecture;
+
 use crate::{Failure, Variant, broken, out_dir};
 
 /// The GPU's name as a target of rustc.
@@ -21,9 +23,9 @@ const TRIPLE: &str = "nvptx64-nvidia-cuda";
 
 /// What the kernels are compiled for.
 const TARGETS: [Target; 3] = [
-    Target { sm: 75, suffix: "", version: Some("+ptx70") },
-    Target { sm: 80, suffix: "", version: None },
-    Target { sm: 90, suffix: "a", version: None },
+    Target { architecture: Architecture::OLDEST, version: Some("+ptx70") },
+    Target { architecture: Architecture { sm: 80, exact: false }, version: None },
+    Target { architecture: Architecture { sm: 90, exact: true }, version: None },
 ];
 
 /// LLVM's options for the kernels.
@@ -39,26 +41,18 @@ const LLVM_ARGS: &str = "-unroll-threshold=100000 -unroll-runtime=false \
 pub(crate) const REMEDY: &str = "rustup target add nvptx64-nvidia-cuda";
 
 struct Target {
-    sm: u32,
-    /// `a` if the PTX is for this architecture alone, and for no later one.
-    suffix: &'static str,
+    architecture: Architecture,
     /// Raises the PTX's version above the architecture's own: `ldmatrix` and `mma` are younger than sm_75.
     version: Option<&'static str>,
-}
-
-impl Target {
-    fn name(&self) -> String {
-        format!("sm_{}{}", self.sm, self.suffix)
-    }
 }
 
 /// Compiles `gpu` once for each of [`TARGETS`].
 pub(crate) fn compile_all() -> Result<Vec<Variant>, Failure> {
     let compiler = Compiler::find()?;
     let compile = |target: &Target| {
-        let path = out_dir()?.join(target.name()).with_extension("ptx");
+        let path = out_dir()?.join(target.architecture.to_string()).with_extension("ptx");
         compiler.compile(target, &path)?;
-        Ok(Variant { sm: target.sm, exact: !target.suffix.is_empty(), path })
+        Ok(Variant { architecture: target.architecture, kernels_of: target.architecture, path })
     };
     TARGETS.iter().map(compile).collect()
 }
@@ -137,7 +131,7 @@ impl Compiler {
             cargo.arg("-Zbuild-std=core");
         }
         cargo.arg("--").arg(format!("--emit=asm={}", ptx.display()));
-        cargo.arg(format!("-Ctarget-cpu={}", target.name())).arg(format!("-Cllvm-args={LLVM_ARGS}"));
+        cargo.arg(format!("-Ctarget-cpu={}", target.architecture)).arg(format!("-Cllvm-args={LLVM_ARGS}"));
         if let Some(version) = target.version {
             cargo.arg(format!("-Ctarget-feature={version}"));
         }
@@ -151,7 +145,10 @@ impl Compiler {
             let last = messages.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message");
             return Err(Failure::Unavailable(format!("{rustc} could not build core: {}", last.trim())));
         }
-        Err(broken(format!("the kernels do not compile for {} with {rustc}:\n{messages}", target.name())))
+        Err(broken(format!(
+            "the kernels do not compile for {} with {rustc}:\n{messages}",
+            target.architecture
+        )))
     }
 }
 

@@ -29,7 +29,9 @@ use half::f16;
 #[cfg(not(target_arch = "nvptx64"))]
 use unassembled::asm;
 
-use super::{Accumulator, Ampere, Dim3, Global, Layout, MatrixA, MatrixB, Shared, Simt, Word, Word32};
+use super::{
+    Accumulator, Ampere, Dim3, Global, Layout, MatrixA, MatrixB, Probing, Shared, Simt, Word, Word32,
+};
 
 /// What a compiler does in its own way: where a lane is, and what joins lanes.
 ///
@@ -163,14 +165,14 @@ macro_rules! ldmatrix {
     }};
 }
 
-/// `wmma.load` of an f16 operand: the lower four of its eight registers.
+/// `wmma.load` of an f16 operand.
 macro_rules! wmma_load_operand {
     ($operand:literal, $layout:literal, $tile:expr, $stride:expr) => {{
-        let mut r = [0_u32; 4];
+        let mut r = [0_u32; 8];
         asm!(concat!("wmma.load.", $operand, ".sync.aligned.", $layout, ".m16n16k16.shared.f16 ",
                 "{{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}}}, [{8}], {9};"),
             out(reg32) r[0], out(reg32) r[1], out(reg32) r[2], out(reg32) r[3],
-            out(reg32) _, out(reg32) _, out(reg32) _, out(reg32) _,
+            out(reg32) r[4], out(reg32) r[5], out(reg32) r[6], out(reg32) r[7],
             in(reg32) $tile.address(), in(reg32) $stride, options(readonly, nostack));
         r
     }};
@@ -435,25 +437,13 @@ impl<M: Intrinsics> Simt for M {
     #[inline(always)]
     unsafe fn wmma_load_a<L: Layout>(self, tile: Shared<f16>, stride: u32) -> MatrixA<L> {
         // SAFETY: as for `load_shared`; so for the five below.
-        MatrixA::from_registers(unsafe {
-            if L::ROW_MAJOR {
-                wmma_load_operand!("a", "row", tile, stride)
-            } else {
-                wmma_load_operand!("a", "col", tile, stride)
-            }
-        })
+        MatrixA::from_registers(first_copy(unsafe { self.wmma_load_a_whole::<L>(tile, stride) }))
     }
 
     #[inline(always)]
     unsafe fn wmma_load_b<L: Layout>(self, tile: Shared<f16>, stride: u32) -> MatrixB<L> {
         // SAFETY: as above.
-        MatrixB::from_registers(unsafe {
-            if L::ROW_MAJOR {
-                wmma_load_operand!("b", "row", tile, stride)
-            } else {
-                wmma_load_operand!("b", "col", tile, stride)
-            }
-        })
+        MatrixB::from_registers(first_copy(unsafe { self.wmma_load_b_whole::<L>(tile, stride) }))
     }
 
     #[inline(always)]
@@ -649,6 +639,38 @@ impl<M: Intrinsics> Simt for M {
     #[inline(always)]
     fn dot4_u8_s8(self, a: u32, b: u32, c: i32) -> i32 {
         register!("dp4a.u32.s32 {d}, {a}, {b}, {c};", reg32: i32, a = reg32 a, b = reg32 b, c = reg32 c)
+    }
+}
+
+/// The registers of a `wmma` operand that products read.
+#[inline(always)]
+fn first_copy([x0, x1, x2, x3, ..]: [u32; 8]) -> [u32; 4] {
+    [x0, x1, x2, x3]
+}
+
+impl<M: Intrinsics> Probing for M {
+    #[inline(always)]
+    unsafe fn wmma_load_a_whole<L: Layout>(self, tile: Shared<f16>, stride: u32) -> [u32; 8] {
+        // SAFETY: as for `load_shared`; so for the one below.
+        unsafe {
+            if L::ROW_MAJOR {
+                wmma_load_operand!("a", "row", tile, stride)
+            } else {
+                wmma_load_operand!("a", "col", tile, stride)
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn wmma_load_b_whole<L: Layout>(self, tile: Shared<f16>, stride: u32) -> [u32; 8] {
+        // SAFETY: as above.
+        unsafe {
+            if L::ROW_MAJOR {
+                wmma_load_operand!("b", "row", tile, stride)
+            } else {
+                wmma_load_operand!("b", "col", tile, stride)
+            }
+        }
     }
 }
 
