@@ -12,6 +12,7 @@ use cust::CudaApiVersion;
 use cust::context::{Context, CurrentContext};
 use cust::device::DeviceAttribute;
 
+use super::buffer::Owner;
 use super::description::{Description, Version};
 use super::driver::{self, raw};
 use super::error::{CudaError, Error, Unavailable};
@@ -124,6 +125,11 @@ impl Device {
     #[must_use]
     pub fn synchronises(&self) -> bool {
         self.0.synchronise
+    }
+
+    /// It, as the owner of memory.
+    pub(super) fn owner(&self) -> Owner {
+        Owner::Device(self.0.description.index)
     }
 
     /// Makes it the calling thread's device: the driver's calls have no other way to know.

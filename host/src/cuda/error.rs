@@ -1,5 +1,6 @@
 //! What can go wrong with a GPU, as values and as one line each.
 
+use gpu::simt::emulator::EmulatorError;
 use thiserror::Error;
 
 use super::description::Version;
@@ -134,6 +135,9 @@ pub enum Error {
         /// The driver's code.
         error: CudaError,
     },
+    /// The emulator found a fault in a kernel.
+    #[error(transparent)]
+    Emulator(#[from] EmulatorError),
     /// Something that was begun earlier failed, or the call itself.
     #[error("{doing}: {error}{}", hint(error))]
     Driver {

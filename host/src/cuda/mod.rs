@@ -6,9 +6,12 @@
 //! | `driver` | the driver's symbols, bound when the program runs |
 //! | `device` | which devices there are, and opening one |
 //! | `module` | the kernels' PTX on a device: compiled once, and what each kernel takes there |
-//! | `buffer` | memory with a length |
-//! | `stream` | queues of work, events, launches |
-//! | `ops` | one safe function a kernel: checks the kernel's contract, then launches it |
+//! | `buffer` | memory with a length, of a device or of an emulator; views of it |
+//! | `memory` | buffers in a device's memory |
+//! | `queue` | where kernels run, as a trait: what is written for it runs on both |
+//! | `stream` | the queues of a device, events, launches |
+//! | `emulated` | the queue of an emulator, for tests and for machines without a GPU |
+//! | `ops` | one safe function a kernel: checks the kernel's contract, then launches it on a [`Queue`] |
 //! | `absent` | the answer of every other platform |
 //!
 //! Everything above [`ops`] is free of `unsafe`. Thread counts, grids and shared memory come
@@ -26,28 +29,31 @@
 
 #[cfg(not(cuda))]
 mod absent;
-#[cfg(cuda)]
 mod buffer;
 mod description;
 #[cfg(cuda)]
 mod device;
 #[cfg(cuda)]
 mod driver;
+mod emulated;
 mod error;
 #[cfg(cuda)]
-mod module;
+mod memory;
 #[cfg(cuda)]
+mod module;
 pub mod ops;
+mod queue;
 #[cfg(cuda)]
 mod stream;
 
 #[cfg(not(cuda))]
-pub use absent::{Device, devices};
-#[cfg(cuda)]
-pub use buffer::{Buffer, View, ViewMut};
+pub use absent::{Device, Stream, devices};
+pub use buffer::{Buffer, Owner, View, ViewMut};
 pub use description::{Description, Resources, Version};
 #[cfg(cuda)]
 pub use device::{Device, devices};
+pub use emulated::Emulated;
 pub use error::{CudaError, Error, Unavailable};
+pub use queue::Queue;
 #[cfg(cuda)]
 pub use stream::{Event, Stream};

@@ -5,15 +5,18 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use bytemuck::Pod;
 use cust::event::EventFlags;
 use cust::function::{BlockSize, GridSize};
 use cust::stream::{StreamFlags, StreamWaitEventFlags};
-use gpu::simt::{Contract, Launch};
-use tracing::warn;
+use gpu::simt::emulator::Lane;
+use gpu::simt::{Contract, Kernel, Launch};
 
+use super::buffer::{Buffer, Owner};
 use super::description::Resources;
 use super::device::Device;
 use super::error::Error;
+use super::queue::Queue;
 
 /// Work for a device, done in the order in which it is given.
 #[derive(Debug)]
@@ -59,8 +62,8 @@ impl Stream {
         self.device
     }
 
-    /// Launches a kernel. Its grid, threads and shared memory are those of its contract; an empty
-    /// grid is no launch.
+    /// Launches a kernel, also one that only this device's architecture can run. Its grid,
+    /// threads and shared memory are those of its contract; an empty grid is no launch.
     ///
     /// # Errors
     /// [`Error::SharedMemory`]; [`Error::Launch`] if the driver refuses it or, with
@@ -101,26 +104,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Launches `preferred`, or `fallback` where the device has not enough shared memory for it,
-    /// and warns of that.
-    ///
-    /// # Errors
-    /// Those of [`launch`](Self::launch).
-    ///
-    /// # Safety
-    /// As [`launch`](Self::launch), for both.
-    pub unsafe fn launch_or<P: Contract, F: Contract>(&self, preferred: P, fallback: F) -> Result<(), Error> {
-        // SAFETY: the caller's.
-        match unsafe { self.launch(preferred) } {
-            Err(error @ Error::SharedMemory { .. }) => {
-                warn!("{error}; {} runs instead", F::NAME);
-                // SAFETY: the caller's.
-                unsafe { self.launch(fallback) }
-            }
-            result => result,
-        }
-    }
-
     /// Waits until all work is done.
     ///
     /// # Errors
@@ -152,6 +135,36 @@ impl Stream {
         self.stream
             .wait_event(event, StreamWaitEventFlags::DEFAULT)
             .map_err(Error::doing("waiting for another stream"))
+    }
+}
+
+impl Queue for Stream {
+    fn owner(&self) -> Owner {
+        self.device.owner()
+    }
+
+    fn input<T: Pod>(&self, _name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
+        Buffer::from_slice(self.device, elements)
+    }
+
+    fn output<T: Pod>(&self, _name: &str, len: usize) -> Result<Buffer<T>, Error> {
+        Buffer::filled(self.device, len, 0xff)
+    }
+
+    fn in_out<T: Pod>(&self, _name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
+        Buffer::from_slice(self.device, elements)
+    }
+
+    unsafe fn launch<K>(&self, kernel: K) -> Result<(), Error>
+    where
+        K: for<'a> Kernel<Lane<'a>>,
+    {
+        // SAFETY: the caller's.
+        unsafe { Self::launch(self, kernel) }
+    }
+
+    fn synchronize(&self) -> Result<(), Error> {
+        Self::synchronize(self)
     }
 }
 
