@@ -1,0 +1,25 @@
+//! Experiments with the geometry of `fa_prefill_f16kv`: what the source documents claim of a
+//! variant, beside what is seen of it here.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `kernel` | the kernels as values |
+//! | `variants` | the experiments: what each changes, and the claims |
+//! | `problem` | inputs, and attention in f64 |
+//! | `compare` | outputs against the reference and against each other |
+//! | `tile` | what a tile costs: computed, and counted by the emulator |
+//! | `timing` | two kernels in turns, and the noise of one against itself |
+//! | `machine` | a device, or the emulator with NVIDIA's assembler |
+//! | `run`, `report` | one experiment, and its tables |
+//! | `ledger` | registers, shared memory and traffic of any geometry |
+
+mod compare;
+mod kernel;
+mod problem;
+mod tile;
+pub mod timing;
+
+pub use compare::{Difference, Different, Element, Off, PARITY, parity};
+pub use kernel::Kernel;
+pub use problem::{Problem, Uploaded};
+pub use tile::TileCost;
