@@ -50,6 +50,15 @@ pub fn check(ptx: &str, sm: u32) -> Result<(), crate::simt::inspect::Violation<'
     ALL.iter().try_for_each(|entry| entry.expectations.check(ptx, sm, entry.name))
 }
 
+/// The same PTX, with each kernel held to the registers that are expected of it.
+#[cfg(not(target_arch = "nvptx64"))]
+#[must_use]
+pub fn limited(ptx: &str) -> std::string::String {
+    ALL.iter().fold(ptx.into(), |ptx, entry| {
+        crate::simt::inspect::with_register_limit(&ptx, entry.name, entry.expectations.registers)
+    })
+}
+
 /// Whether two names are the same.
 const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());

@@ -121,7 +121,7 @@
 use half::f16;
 
 use super::geometry::Geometry;
-use super::problem::{Attention, Scaling, distance};
+use super::problem::{Attention, distance};
 use crate::fragment::wmma;
 use crate::simt::{
     Accumulator, ColMajor, Contract, Count, Expectations, Global, Kernel, Launch, MatrixA, MatrixB,
@@ -135,7 +135,7 @@ const CHUNK: u32 = 8;
 /// Below so many positions a row's P goes into the product in two parts. The error of a rounding
 /// to f16 is at most 2^-12 of the largest weight; over `n` positions of like weight it averages to
 /// about 1.1e-4 / √n for values up to 1, and the worst of a million elements is five times that.
-const FEW: u32 = 64;
+pub(super) const FEW: u32 = 64;
 /// Accumulators of O for the largest head size, 256. Those that a smaller one lacks are never
 /// touched, and take no registers.
 pub(super) const MOST_OUT: usize = 16;
@@ -198,14 +198,20 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
+            // Q · Kᵀ, and P · V in each of two parts; all loops over registers are unrolled.
             Occurrence::new("wmma.mma.sync.aligned.row.col", Count::Exactly(Self::GEOMETRY.products() / 2)),
-            Occurrence::new("wmma.mma.sync.aligned.row.row", Count::Exactly(Self::GEOMETRY.products() / 2)),
-            Occurrence::new("wmma.load.a", Count::Exactly(HEAD_SIZE / FRAGMENT)),
+            Occurrence::new("wmma.mma.sync.aligned.row.row", Count::Exactly(Self::GEOMETRY.products())),
             // The maximum of two rows in each tile, their sums at the end: two steps each.
             Occurrence::new("shfl.sync.bfly", Count::Exactly(8)),
-            Occurrence::new("cp.async.cg.shared.global", Count::AtLeast(1)).since(80),
+            // The tile's, and two around the rows of a tile that is not full.
+            Occurrence::new("bar.sync", Count::Exactly(Self::GEOMETRY.barriers() + 2)),
+            Occurrence::new("cp.async.wait_group", Count::Exactly(Self::GEOMETRY.barriers())).since(80),
+            Occurrence::new("ld.shared", Count::Exactly(1)),
         ],
-        registers: 255,
+        registers: match HEAD_SIZE {
+            256 => 168,
+            _ => 128,
+        },
         local_memory: false,
     };
 
@@ -228,6 +234,9 @@ struct Rows {
     /// O so far, relative to the maximum.
     out: [Accumulator; MOST_OUT],
 }
+
+/// A tile's S, and then its P, of a warp; the first [`Geometry::score_fragments`] are in use.
+type Scores = [Accumulator; MOST_SCORES];
 
 /// Which of a lane's two rows `x[i]` of an accumulator belongs to.
 const fn row_of(i: usize) -> usize {
@@ -271,11 +280,7 @@ impl<
     #[inline(always)]
     unsafe fn run(self, s: S) {
         let place = self.place(s);
-        let mut rows = Rows {
-            max: [f32::NEG_INFINITY; 2],
-            sum: [0.0; 2],
-            out: [[0.0; 8]; MOST_OUT],
-        };
+        let mut rows = Rows { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [[0.0; 8]; MOST_OUT] };
         // SAFETY: what is staged lies inside its stage, and comes from inside its matrix or is
         // zero. Each barrier's reason stands at it. O is laid over the stages after a barrier.
         unsafe {
@@ -332,8 +337,10 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
                 self.stage_values(s, place, tile, 0);
                 s.copy_async_commit();
 
-                let scores = self.scores(s, 0);
-                let p = self.softmax(s, place, tile, scores, rows);
+                let mut scores = self.scores(s, 0);
+                self.cap(s, &mut scores);
+                self.mask(s, place, tile, &mut scores);
+                let p = self.softmax(s, scores, rows);
 
                 s.copy_async_wait::<0>();
                 // Values of all threads are there; no warp still reads the keys.
@@ -342,7 +349,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
                     self.stage_keys(s, place, tile + 1, 0);
                 }
                 s.copy_async_commit();
-                self.accumulate(s, place, 0, p, rows);
+                self.accumulate(s, place, 0, &p, rows);
             }
         }
     }
@@ -373,9 +380,11 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
                 self.stage_tile(s, place, tile + STAGES - 1, end);
                 if s.warp() < Self::GEOMETRY.row_warps() {
                     let stage = tile % STAGES;
-                    let scores = self.scores(s, stage);
-                    let p = self.softmax(s, place, tile, scores, rows);
-                    self.accumulate(s, place, stage, p, rows);
+                    let mut scores = self.scores(s, stage);
+                    self.cap(s, &mut scores);
+                    self.mask(s, place, tile, &mut scores);
+                    let p = self.softmax(s, scores, rows);
+                    self.accumulate(s, place, stage, &p, rows);
                 }
             }
         }
@@ -387,7 +396,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     /// Queries and the stage's keys are in shared memory, visible, and stay.
     #[inline(always)]
     #[track_caller]
-    unsafe fn scores<S: Simt>(&self, s: S, stage: u32) -> [Accumulator; MOST_SCORES] {
+    unsafe fn scores<S: Simt>(&self, s: S, stage: u32) -> Scores {
         let g = Self::GEOMETRY;
         let (tile, lane) = (s.shared(), s.lane());
         let queries = tile.row(s.warp() * FRAGMENT, g.stride());
@@ -409,35 +418,65 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         scores
     }
 
-    /// S becomes P in place: an accumulator's registers, converted, are the left operand's.
+    /// Bends scores to within the soft cap, if there is one; what is left of it is a factor, which
+    /// softmax multiplies with anyway.
     #[inline(always)]
-    #[track_caller]
-    fn softmax<S: Simt>(
-        &self,
-        s: S,
-        place: Place,
-        tile: u32,
-        mut scores: [Accumulator; MOST_SCORES],
-        rows: &mut Rows,
-    ) -> [Accumulator; MOST_SCORES] {
-        let fragments = Self::GEOMETRY.score_fragments();
-        let whole = &mut scores;
-        let scores = &mut whole[..fragments];
-        let Scaling { cap, log2 } = self.0.scaling;
-        if cap != 0.0 {
-            for fragment in scores.iter_mut() {
-                for x in fragment {
-                    // tanh x = 1 - 2 / (e^2x + 1)
-                    *x = s.fma(-2.0, s.reciprocal_approx(s.exp2_approx(*x * cap) + 1.0), 1.0);
+    fn cap<S: Simt>(&self, s: S, scores: &mut Scores) {
+        let cap = self.0.scaling.cap;
+        if cap == 0.0 {
+            return;
+        }
+        for fragment in &mut scores[..Self::GEOMETRY.score_fragments()] {
+            for x in fragment {
+                // tanh x = 1 - 2 / (e^2x + 1)
+                *x = s.fma(-2.0, s.reciprocal_approx(s.exp2_approx(*x * cap) + 1.0), 1.0);
+            }
+        }
+    }
+
+    /// Makes -∞ of scores that a row does not see. Each element has its own row and column, so
+    /// each is asked: how far does its column lie before its row?
+    #[inline(always)]
+    fn mask<S: Simt>(&self, s: S, place: Place, tile: u32, scores: &mut Scores) {
+        let problem = &self.0;
+        let first_row = problem.start + place.first_row + s.warp() * FRAGMENT;
+        let first_column = tile * TILE_KV;
+        // The nearest and the farthest of the warp: most tiles are seen by all rows as a whole.
+        let nearest = distance(first_row, first_column + (TILE_KV - 1));
+        let farthest = distance(first_row + (FRAGMENT - 1), first_column);
+        if problem.sight.reaches(nearest)
+            && problem.sight.reaches(farthest)
+            && first_column + TILE_KV <= problem.positions
+        {
+            return;
+        }
+        // Of x[0]; the others are a constant away.
+        let (row, column) = wmma::accumulator(s.lane(), 0);
+        let origin = distance(first_row + row, first_column + column);
+        let left = problem.positions.saturating_sub(first_column + column);
+        for (fragment, columns) in
+            scores[..Self::GEOMETRY.score_fragments()].iter_mut().zip((0..).step_by(FRAGMENT as usize))
+        {
+            for i in 0..8 {
+                let (down, right) = wmma::accumulator(0, i);
+                let seen = problem.sight.reaches(origin + distance(down, columns + right));
+                if !seen || left <= columns + right {
+                    fragment[i as usize] = f32::NEG_INFINITY;
                 }
             }
         }
-        self.mask(s, place, tile, scores);
+    }
 
+    /// S becomes P in the same registers, and O is put on the new maximum's scale.
+    #[inline(always)]
+    #[track_caller]
+    fn softmax<S: Simt>(&self, s: S, mut scores: Scores, rows: &mut Rows) -> Scores {
+        let g = Self::GEOMETRY;
+        let log2 = self.0.scaling.log2;
         let mut factors = [0.0; 2];
         for row in 0..2 {
             let mut max = rows.max[row];
-            for fragment in scores.iter() {
+            for fragment in &scores[..g.score_fragments()] {
                 for i in OF_ROW[row] {
                     max = s.max(max, fragment[i]);
                 }
@@ -454,7 +493,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             factors[row] = s.exp2_approx(s.fma(rows.max[row], log2, offset));
             rows.max[row] = max;
             let mut sum = rows.sum[row] * factors[row];
-            for fragment in scores.iter_mut() {
+            for fragment in &mut scores[..g.score_fragments()] {
                 for i in OF_ROW[row] {
                     fragment[i] = s.exp2_approx(s.fma(fragment[i], log2, offset));
                     sum += fragment[i];
@@ -463,59 +502,22 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             rows.sum[row] = sum;
         }
 
-        for fragment in &mut rows.out[..Self::GEOMETRY.out_fragments()] {
+        for fragment in &mut rows.out[..g.out_fragments()] {
             for i in 0..8 {
                 fragment[i] *= factors[row_of(i)];
             }
         }
-        *whole
+        scores
     }
 
-    /// Makes -∞ of scores that a row does not see. Each element has its own row and column, so
-    /// each is asked: how far does its column lie before its row?
-    #[inline(always)]
-    fn mask<S: Simt>(&self, s: S, place: Place, tile: u32, scores: &mut [Accumulator]) {
-        let problem = &self.0;
-        let first_row = problem.start + place.first_row + s.warp() * FRAGMENT;
-        let first_column = tile * TILE_KV;
-        // The nearest and the farthest of the warp: most tiles are seen by all rows as a whole.
-        let nearest = distance(first_row, first_column + (TILE_KV - 1));
-        let farthest = distance(first_row + (FRAGMENT - 1), first_column);
-        if problem.sight.reaches(nearest)
-            && problem.sight.reaches(farthest)
-            && first_column + TILE_KV <= problem.positions {
-            return;
-        }
-        // Of x[0]; the others are a constant away.
-        let (row, column) = wmma::accumulator(s.lane(), 0);
-        let origin = distance(first_row + row, first_column + column);
-        let left = problem.positions.saturating_sub(first_column + column);
-        for (fragment, columns) in scores.iter_mut().zip((0..).step_by(FRAGMENT as usize)) {
-            for i in 0..8 {
-                let (down, right) = wmma::accumulator(0, i);
-                let seen = problem.sight.reaches(origin + distance(down, columns + right));
-                if !seen || left <= columns + right {
-                    fragment[i as usize] = f32::NEG_INFINITY;
-                }
-            }
-        }
-    }
-
-    /// O = O · factor + P · V, and what rounding took from P besides where a row of the warp
-    /// sees few positions.
+    /// O = O + P · V. P is rounded to f16 for it; in blocks with rows that see few positions, what
+    /// the rounding takes from these is multiplied besides.
     ///
     /// # Safety
     /// The stage's values are in shared memory, visible, and stay.
     #[inline(always)]
     #[track_caller]
-    unsafe fn accumulate<S: Simt>(
-        &self,
-        s: S,
-        place: Place,
-        stage: u32,
-        p: [Accumulator; MOST_SCORES],
-        rows: &mut Rows,
-    ) {
+    unsafe fn accumulate<S: Simt>(&self, s: S, place: Place, stage: u32, p: &Scores, rows: &mut Rows) {
         let g = Self::GEOMETRY;
         let out = &mut rows.out[..g.out_fragments()];
         for (fragment, x) in p[..g.score_fragments()].iter().enumerate() {
@@ -575,14 +577,12 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     #[inline(always)]
     #[track_caller]
     fn finish<S: Simt>(&self, s: S, rows: &mut Rows) {
-        let mut inverse = [0.0; 2];
-        for row in 0..2 {
-            let sum = rows.sum[row];
+        let inverse = rows.sum.map(|sum| {
             let sum = sum + s.shuffle_xor(sum, 1);
             let sum = sum + s.shuffle_xor(sum, 2);
             // A row that saw nothing has O = 0, and stays so.
-            inverse[row] = if sum > 0.0 { s.reciprocal_approx(sum) } else { 0.0 };
-        }
+            if sum > 0.0 { s.reciprocal_approx(sum) } else { 0.0 }
+        });
         for fragment in &mut rows.out[..Self::GEOMETRY.out_fragments()] {
             for i in 0..8 {
                 fragment[i] *= inverse[row_of(i)];
@@ -621,7 +621,11 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             let staged = s.shared::<f32>();
             if has_rows {
                 for (&fragment, d) in fragments() {
-                    s.wmma_store_shared::<RowMajor>(staged.row(warp_row, HEAD_SIZE).at(d), HEAD_SIZE, fragment);
+                    s.wmma_store_shared::<RowMajor>(
+                        staged.row(warp_row, HEAD_SIZE).at(d),
+                        HEAD_SIZE,
+                        fragment,
+                    );
                 }
             }
             s.barrier();
@@ -644,7 +648,8 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     unsafe fn stage_queries<S: Simt>(&self, s: S, place: Place) {
         let stride = self.0.heads().wrapping_mul(HEAD_SIZE);
         let column = s.block().x * HEAD_SIZE;
-        let source = Source { matrix: self.0.query, stride, column, first: place.first_row, end: self.0.tokens };
+        let source =
+            Source { matrix: self.0.query, stride, column, first: place.first_row, end: self.0.tokens };
         // SAFETY: the caller's.
         unsafe { self.stage_rows(s, s.shared(), source, TILE_Q) };
     }
@@ -721,15 +726,21 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             return;
         }
         let to = to.row(row, g.stride()).at(d);
-        // 32 bits are enough, and half the registers.
-        let mut from = (source.first + row) * source.stride + source.column + d;
+        // Below 2^32 for every row that exists; 64 bits would take another register.
+        let mut from = (source.first + row).wrapping_mul(source.stride).wrapping_add(source.column + d);
         for before in (0..rows).step_by(rows_at_once as usize) {
             if before + row < rows {
                 let valid = if source.first + before + row < source.end { 16 } else { 0 };
                 // SAFETY: the caller's; nothing is read where the row does not exist.
-                unsafe { s.copy_async::<16, _>(to.row(before, g.stride()), source.matrix.at(u64::from(from)), valid) };
+                unsafe {
+                    s.copy_async::<16, _>(
+                        to.row(before, g.stride()),
+                        source.matrix.at(u64::from(from)),
+                        valid,
+                    )
+                };
             }
-            from += rows_at_once * source.stride;
+            from = from.wrapping_add(rows_at_once.wrapping_mul(source.stride));
         }
     }
 }
@@ -738,7 +749,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
 /// `x[2r + 1]` of the accumulator are register `r` of the operand.
 #[inline(always)]
 #[track_caller]
-fn operand<S: Simt>(s: S, x: &Accumulator) -> MatrixA<RowMajor> {
+pub(super) fn operand<S: Simt>(s: S, x: &Accumulator) -> MatrixA<RowMajor> {
     MatrixA::from_registers([
         s.f16x2_from_f32(x[0], x[1]),
         s.f16x2_from_f32(x[2], x[3]),

@@ -196,5 +196,7 @@ impl Geometry {
             && self.stages >= 1
             && self.stages <= 3
             && self.threads() <= MOST_THREADS
+            // A row at a time at least, see `stage_rows`.
+            && self.staging_threads() * 8 >= self.head_size
     }
 }

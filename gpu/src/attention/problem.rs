@@ -10,7 +10,8 @@ use crate::simt::{Dim3, Global};
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct Attention {
-    /// `tokens × heads × head size`; overlaps no input. Aligned to 32 bytes.
+    /// `tokens × heads × head size`; overlaps no input. Aligned to 32 bytes. This and the other
+    /// three have fewer than 2^32 elements.
     pub out: Global<f32>,
     /// `tokens × heads × head size`, aligned to 16 bytes.
     pub query: Global<f16>,

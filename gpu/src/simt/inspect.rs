@@ -4,6 +4,7 @@
 //! binary carries.
 
 use core::fmt;
+use std::string::String;
 
 use super::{Count, Expectations};
 
@@ -81,6 +82,18 @@ pub fn entry_body<'a>(ptx: &'a str, kernel: &str) -> Option<&'a str> {
         }
         rest = after;
     }
+}
+
+/// The same PTX, in which the entry point `kernel` may take so many registers and no more: without
+/// a limit `ptxas` takes a few more where it finds use for them, and a block less fits on the
+/// multiprocessor. As it is if there is no such entry point.
+#[must_use]
+pub fn with_register_limit(ptx: &str, kernel: &str, registers: u32) -> String {
+    let Some(body) = entry_body(ptx, kernel) else { return ptx.into() };
+    // Where the body begins in the text, and before it the brace.
+    let brace = body.as_ptr().addr() - ptx.as_ptr().addr() - "{\n".len();
+    let (before, after) = ptx.split_at(brace);
+    std::format!("{before}.maxnreg {registers}\n{after}")
 }
 
 /// How often an instruction whose text begins like this stands in `body`.
@@ -164,6 +177,15 @@ mod tests {
         instructions: &'static [Occurrence],
     ) -> Option<Violation<'static>> {
         Expectations { instructions, registers: 0, local_memory: false }.check(PTX, 80, kernel).err()
+    }
+
+    #[test]
+    fn a_limit_stands_before_the_body_of_its_kernel() {
+        let limited = with_register_limit(PTX, "first_of_two", 128);
+        assert!(limited.contains("param_0[24]\n)\n.maxnreg 128\n{\n\tbar.sync"), "{limited}");
+        assert_eq!(limited.matches(".maxnreg").count(), 1);
+        assert_eq!(entry_body(&limited, "first_of_two"), entry_body(PTX, "first_of_two"));
+        assert_eq!(with_register_limit(PTX, "second", 128), PTX);
     }
 
     #[test]
