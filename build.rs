@@ -208,7 +208,7 @@ fn compile_all(compiler: &Compiler) -> Result<(), Failure> {
         let path = out_dir()?.join(target.name()).with_extension("ptx");
         compiler.compile(target, &path)?;
         let failed = |error| broken(format!("{}: {error}", path.display()));
-        let ptx = gpu::kernels::limited(&fs::read_to_string(&path).map_err(failed)?);
+        let ptx = gpu::kernels::limited(&fs::read_to_string(&path).map_err(failed)?, target.sm);
         fs::write(&path, &ptx).map_err(failed)?;
         gpu::kernels::check(&ptx, target.sm).map_err(|violation| {
             broken(format!("{}: {violation}\nThe PTX is {}", target.name(), path.display()))

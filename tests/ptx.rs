@@ -70,7 +70,7 @@ fn ptxas_takes_every_kernel_without_a_spill() {
                 kernel.stack_bytes == 0 || entry.expectations.local_memory,
                 "{name}: stack on {architecture}"
             );
-            let (registers, most) = (kernel.registers, entry.expectations.registers);
+            let (registers, most) = (kernel.registers, entry.most_registers(sm));
             assert!(
                 registers <= most,
                 "{name} takes {registers} registers on {architecture}, at most {most} expected"

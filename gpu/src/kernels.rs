@@ -18,6 +18,8 @@ pub struct Entry {
     pub expectations: Expectations,
     /// Bytes of its one parameter, the arguments.
     pub argument_bytes: usize,
+    /// What `ptxas` is held to from sm_80 on, see [`Contract::REGISTER_LIMIT`].
+    pub register_limit: Option<u32>,
     empty: fn() -> Launch,
 }
 
@@ -27,6 +29,7 @@ impl Entry {
             name: K::NAME,
             expectations: K::EXPECTATIONS,
             argument_bytes: size_of::<K>(),
+            register_limit: K::REGISTER_LIMIT,
             empty: || K::zeroed().launch(),
         }
     }
@@ -36,6 +39,12 @@ impl Entry {
     #[must_use]
     pub fn launch(&self) -> Launch {
         (self.empty)()
+    }
+
+    /// The most registers a thread may take on architecture `sm`.
+    #[must_use]
+    pub fn most_registers(&self, sm: u32) -> u32 {
+        self.register_limit.filter(|_| sm >= 80).unwrap_or(self.expectations.registers)
     }
 }
 
@@ -50,13 +59,15 @@ pub fn check(ptx: &str, sm: u32) -> Result<(), crate::simt::inspect::Violation<'
     ALL.iter().try_for_each(|entry| entry.expectations.check(ptx, sm, entry.name))
 }
 
-/// The same PTX, with each kernel held to the registers that are expected of it.
+/// The same PTX for architecture `sm`, with the register limits that kernels ask for.
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
-pub fn limited(ptx: &str) -> std::string::String {
-    ALL.iter().fold(ptx.into(), |ptx, entry| {
-        crate::simt::inspect::with_register_limit(&ptx, entry.name, entry.expectations.registers)
-    })
+pub fn limited(ptx: &str, sm: u32) -> std::string::String {
+    let limit =
+        |entry: &'static Entry| entry.register_limit.filter(|_| sm >= 80).map(|most| (entry.name, most));
+    ALL.iter()
+        .filter_map(limit)
+        .fold(ptx.into(), |ptx, (kernel, most)| crate::simt::inspect::with_register_limit(&ptx, kernel, most))
 }
 
 /// Whether two names are the same.

@@ -208,11 +208,15 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             Occurrence::new("cp.async.wait_group", Count::Exactly(Self::GEOMETRY.barriers())).since(80),
             Occurrence::new("ld.shared", Count::Exactly(1)),
         ],
-        registers: match HEAD_SIZE {
-            256 => 168,
-            _ => 128,
-        },
+        // On sm_75, which stages through registers.
+        registers: if HEAD_SIZE == 256 { 240 } else { 144 },
         local_memory: false,
+    };
+    // Four blocks of four warps on a multiprocessor, three of the largest head.
+    const REGISTER_LIMIT: Option<u32> = match (HEAD_SIZE, TILE_Q) {
+        (_, 128) => None,
+        (256, _) => Some(168),
+        _ => Some(128),
     };
 
     fn launch(&self) -> Launch {

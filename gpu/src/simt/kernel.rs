@@ -53,6 +53,9 @@ pub trait Contract: Copy + Send + Sync + 'static {
     const NAME: &'static str;
     /// What its PTX must look like.
     const EXPECTATIONS: Expectations;
+    /// How many registers `ptxas` may give a thread from sm_80 on, where it would take a few more
+    /// than the blocks that should share a multiprocessor leave; it must then manage without spills.
+    const REGISTER_LIMIT: Option<u32> = None;
 
     /// Grid, threads and shared bytes for the problem in these arguments.
     fn launch(&self) -> Launch;
