@@ -61,7 +61,7 @@ fn ptxas_takes_every_kernel_without_a_spill() {
     let mut rows = vec![String::new(); gpu::kernels::ALL.len()];
     for (sm, architecture) in ARCHITECTURES {
         table += &format!(" {architecture} |");
-        let usage = assembler.usage(ptx::variant_for(sm).unwrap(), architecture).unwrap();
+        let usage = assembler.usage(ptx::variant_for(sm).unwrap(), architecture, &[]).unwrap();
         for (entry, row) in gpu::kernels::ALL.iter().zip(&mut rows) {
             let kernel = usage.iter().find(|usage| usage.kernel == entry.name).expect(entry.name);
             let name = entry.name;

@@ -95,28 +95,29 @@ impl Geometry {
         self.out_fragments() as u32 * 8
     }
 
-    /// Registers of a lane that hold S of a tile, 8 to an accumulator.
+    /// Registers of a lane that hold S of a tile and later P, 8 to an accumulator.
     #[must_use]
     pub const fn score_registers(self) -> u32 {
         self.score_fragments() as u32 * 8
     }
 
-    /// Registers of a lane that hold P of a tile, 4 to an operand. S dies as P is built.
+    /// Registers of a lane for the one operand of P that is multiplied with.
     #[must_use]
     pub const fn weight_registers(self) -> u32 {
-        self.score_fragments() as u32 * 4
+        4
     }
 
-    /// Registers of a lane for operands on their way: one of Q, one of K and one of V, 4 each.
+    /// Registers of a lane for operands of Q, K and V, at most: two in use and the next two on
+    /// their way, 4 each.
     #[must_use]
     pub const fn operand_registers(self) -> u32 {
-        3 * 4
+        4 * 4
     }
 
-    /// Registers of a lane for its two rows: their maxima, sums and factors.
+    /// Registers of a lane for its two rows: their maxima and sums.
     #[must_use]
     pub const fn row_registers(self) -> u32 {
-        2 * 3
+        2 * 2
     }
 
     /// Registers of a lane for addresses and counters: an estimate, the one number of the ledger

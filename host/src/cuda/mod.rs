@@ -47,7 +47,7 @@ mod queue;
 mod stream;
 
 #[cfg(not(cuda))]
-pub use absent::{Device, Stream, devices};
+pub use absent::{Device, Event, Stream, devices};
 pub use buffer::{Buffer, Owner, View, ViewMut};
 pub use description::{Description, Resources, Version};
 #[cfg(cuda)]

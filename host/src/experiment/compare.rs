@@ -42,7 +42,11 @@ pub struct Off {
 ///
 /// # Errors
 /// The first element that is off by more than [`PARITY`], or not a number.
+///
+/// # Panics
+/// If they have not the same length.
 pub fn parity(found: &[f32], expected: &[f64], first: usize, shape: &AttentionShape) -> Result<f64, Off> {
+    assert_eq!(found.len(), expected.len(), "an element of the reference for each");
     let mut worst = 0.0_f64;
     for (index, (&found, &expected)) in found.iter().zip(expected).enumerate() {
         let difference = (f64::from(found) - expected).abs();

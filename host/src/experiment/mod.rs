@@ -15,11 +15,21 @@
 
 mod compare;
 mod kernel;
+mod ledger;
+mod machine;
 mod problem;
+mod report;
+mod run;
 mod tile;
 pub mod timing;
+mod variants;
 
 pub use compare::{Difference, Different, Element, Off, PARITY, parity};
 pub use kernel::Kernel;
+pub use ledger::{Ledger, Mismatch};
+pub use machine::{Assembled, Emulation, Machine, Taken, Timing};
 pub use problem::{Problem, Uploaded};
+pub use report::{Format, Report};
+pub use run::{Findings, Gate, Measured, Options, Outcome, run, steps};
 pub use tile::TileCost;
+pub use variants::{ALL, Claim, Experiment, Metric, Said, Subject};

@@ -142,7 +142,7 @@ pub struct Experiment {
 }
 
 /// The noise of the source documents' measurements: a ratio this near to 1 is neutral.
-pub const SOURCE_NOISE: f64 = 0.02;
+pub(super) const SOURCE_NOISE: f64 = 0.02;
 
 const fn claim(
     metric: Metric,
@@ -169,14 +169,38 @@ pub const ALL: &[Experiment] = &[
         variant: Kernel::Tkv16,
         claims: &[
             claim(Error, Variant, AtMost(1e-4), "parity holds, errors are of the order of 1e-4", "r50 §4"),
-            claim(Identity, Variant, MoreThan(0.0), "other tiles group the sums otherwise: 1 ULP here and there", "r50 §2"),
-            claim(SharedBytes, Variant, Exactly(32_768.0), "the tile of O, 32 KB, is more than the 25.5 KB of staging", "r50 §3.1"),
+            claim(
+                Identity,
+                Variant,
+                MoreThan(0.0),
+                "other tiles group the sums otherwise: 1 ULP here and there",
+                "r50 §2",
+            ),
+            claim(
+                SharedBytes,
+                Variant,
+                Exactly(32_768.0),
+                "the tile of O, 32 KB, is more than the 25.5 KB of staging",
+                "r50 §3.1",
+            ),
             claim(SharedBytes, Landed, Exactly(34_816.0), "staging alone", "r50 §3.2"),
             claim(BlocksOnGb10, Landed, Exactly(2.0), "limited by shared memory", "r50 §1"),
             claim(BlocksOnGb10, Variant, Exactly(3.0), "one more block, derived and not measured", "r50 §2"),
             claim(CopiedBytes, Variant, Exactly(8192.0), "staging halves with the tile", "r50 §1"),
-            claim(Barriers, Variant, Exactly(3.0), "billed per tile, so twice as many per position", "r50 §2"),
-            claim(Ratio, Variant, Said::Ratio(1.005), "whole prefill -0.5 % and -0.01 % in speed: neutral", "r50 §5"),
+            claim(
+                Barriers,
+                Variant,
+                Exactly(3.0),
+                "billed per tile, so twice as many per position",
+                "r50 §2",
+            ),
+            claim(
+                Ratio,
+                Variant,
+                Said::Ratio(1.005),
+                "whole prefill -0.5 % and -0.01 % in speed: neutral",
+                "r50 §5",
+            ),
         ],
     },
     Experiment {
@@ -186,7 +210,13 @@ pub const ALL: &[Experiment] = &[
         claims: &[
             claim(SharedBytes, Variant, Exactly(47_872.0), "48 rows of Q, two stages of K and V", "r57 §1"),
             claim(BlocksOnGb10, Variant, Exactly(2.0), "as many as before", "r57 §1"),
-            claim(Identity, Variant, MoreThan(0.0), "the rows of a block alone change the bits: text forked even when the bug was mended", "r57 §2.3"),
+            claim(
+                Identity,
+                Variant,
+                MoreThan(0.0),
+                "the rows of a block alone change the bits: text forked even when the bug was mended",
+                "r57 §2.3",
+            ),
         ],
     },
     Experiment {
@@ -194,7 +224,13 @@ pub const ALL: &[Experiment] = &[
         title: "tiles of 64 positions instead of 32",
         variant: Kernel::Tkv64,
         claims: &[
-            claim(Identity, Variant, MoreThan(0.0), "every tile constant is part of the numeric contract", "r57 §6"),
+            claim(
+                Identity,
+                Variant,
+                MoreThan(0.0),
+                "every tile constant is part of the numeric contract",
+                "r57 §6",
+            ),
             claim(Registers, Variant, MoreThan(124.0), "some 60 registers more", "r48 §2"),
             claim(SpillBytes, Variant, MoreThan(0.0), "would certainly spill", "r48 §2"),
         ],
@@ -216,8 +252,20 @@ pub const ALL: &[Experiment] = &[
         title: "two stages of K and V, with 64 rows as before",
         variant: Kernel::Double,
         claims: &[
-            claim(Identity, Variant, Exactly(0.0), "overlapping copies alone carries no numeric risk", "r57 §5"),
-            claim(Ratio, Variant, Said::Ratio(0.88), "hoped for: a quantized product gained 13.3 % in speed this way", "r57 §2.1"),
+            claim(
+                Identity,
+                Variant,
+                Exactly(0.0),
+                "overlapping copies alone carries no numeric risk",
+                "r57 §5",
+            ),
+            claim(
+                Ratio,
+                Variant,
+                Said::Ratio(0.88),
+                "hoped for: a quantized product gained 13.3 % in speed this way",
+                "r57 §2.1",
+            ),
         ],
     },
 ];

@@ -161,8 +161,11 @@ fn checked<K: Prefill>(
     check.that(scale.is_finite() && scale > 0.0, || format!("the scale is {scale}, not above 0"))?;
     check.that(softcap.is_finite() && softcap >= 0.0, || format!("the softcap is {softcap}, below 0"))?;
     let scaling = Scaling::new(scale, softcap);
-    let in_range = scaling.log2.is_finite() && scaling.cap.is_finite() && (scaling.cap != 0.0 || softcap == 0.0);
-    check.that(in_range, || format!("the scale {scale} with the softcap {softcap} is out of an f32's range"))?;
+    let in_range =
+        scaling.log2.is_finite() && scaling.cap.is_finite() && (scaling.cap != 0.0 || softcap == 0.0);
+    check.that(in_range, || {
+        format!("the scale {scale} with the softcap {softcap} is out of an f32's range")
+    })?;
     let elements = |rows: u32, heads: u32, name: &str| {
         let elements = u128::from(rows) * u128::from(heads) * u128::from(K::HEAD_SIZE);
         let count = u32::try_from(elements).map(u64::from);
@@ -191,6 +194,7 @@ fn checked<K: Prefill>(
         scaling,
     });
     let tiles = kernel.launch().grid.y;
-    check.that(tiles <= 65_535, || format!("{tokens} tokens are {tiles} tiles of rows, the most are 65535"))?;
+    check
+        .that(tiles <= 65_535, || format!("{tokens} tokens are {tiles} tiles of rows, the most are 65535"))?;
     Ok(kernel)
 }
