@@ -252,6 +252,7 @@ pub(crate) const EPSILON: f64 = f32::EPSILON as f64 / 2.0;
 
 /// Every element is within its bound of the reference. NaN is within none. Returns the largest
 /// difference.
+#[track_caller]
 pub(crate) fn assert_close(what: &str, found: &[f32], expected: &[f64], bound: impl Fn(usize) -> f64) -> f64 {
     assert_eq!(found.len(), expected.len(), "{what}");
     let mut worst = 0.0_f64;
@@ -267,12 +268,14 @@ pub(crate) fn assert_close(what: &str, found: &[f32], expected: &[f64], bound: i
 }
 
 /// That so many bytes were moved and no more: in whole sectors.
+#[track_caller]
 pub(crate) fn assert_coalesced(traffic: GlobalTraffic, bytes: u64) {
     assert_eq!(traffic.bytes, bytes);
     assert_eq!(32 * traffic.sectors, bytes, "bytes of the sectors");
 }
 
 /// That a launcher refuses its arguments, and how.
+#[track_caller]
 pub(crate) fn assert_refused(result: Result<(), Error>, message: &str) {
     let error = result.expect_err("arguments outside of the contract");
     assert!(matches!(error, Error::Contract { .. }), "{error}");

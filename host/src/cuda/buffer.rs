@@ -41,7 +41,8 @@ pub(super) trait Bytes: fmt::Debug + Send + Sync {
 
 /// Elements in the memory of a device or an emulator, aligned to 256 bytes.
 ///
-/// Freeing it waits for what still uses it.
+/// Freeing it waits for what still uses it. Memory that a [`Graph`](super::Graph) may have noted
+/// down is freed when the graph is gone.
 #[derive(Debug)]
 pub struct Buffer<T> {
     bytes: Box<dyn Bytes>,
@@ -59,6 +60,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::Driver`]: the copy fails, or a kernel that was launched before has.
+    /// [`Error::Captured`] inside a capture.
     ///
     /// # Panics
     /// If there are not [`len`](Self::len) elements.
@@ -74,6 +76,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// # Errors
     /// [`Error::Driver`]: the copy fails, or a kernel that was launched before has.
+    /// [`Error::Captured`] inside a capture.
     pub fn read(&self) -> Result<Vec<T>, Error> {
         let mut elements = vec![T::zeroed(); self.len];
         if self.len > 0 {

@@ -6,17 +6,19 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::fmt;
 use std::fs;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cust::CudaApiVersion;
 use cust::context::{Context, CurrentContext};
 use cust::device::DeviceAttribute;
+use cust::memory::DeviceBuffer;
 
 use super::buffer::Owner;
 use super::description::{Description, Version};
 use super::driver::{self, raw};
 use super::error::{CudaError, Error, Unavailable};
 use super::module::Module;
+use super::retained::Retained;
 
 /// `CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN`.
 const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: c_int = 97;
@@ -52,8 +54,7 @@ fn describe(index: u32) -> Result<Description, Error> {
     // SAFETY: the driver's documented signature, with the handle of a device.
     let code =
         unsafe { raw::cuDeviceGetAttribute(&mut optin, MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device.as_raw()) };
-    CudaError::check(code)
-        .map_err(|error| Error::Driver { doing: "asking the driver about a device", error })?;
+    Error::check("asking the driver about a device", code)?;
     let (major, minor) = (
         attribute(DeviceAttribute::ComputeCapabilityMajor)?,
         attribute(DeviceAttribute::ComputeCapabilityMinor)?,
@@ -82,6 +83,7 @@ struct Opened {
     context: Context,
     synchronise: bool,
     module: Mutex<Option<&'static Module>>,
+    retained: Mutex<Retained<DeviceBuffer<u8>>>,
 }
 
 impl Device {
@@ -108,6 +110,7 @@ impl Device {
             context: Context::new(raw).map_err(&fail)?,
             synchronise: std::env::var_os("LANEMAP_CUDA_SYNC").is_some_and(|value| value != "0"),
             module: Mutex::new(None),
+            retained: Mutex::default(),
         };
         // Kernels and buffers refer to the context until the end of the program.
         let device = Self(Box::leak(Box::new(opened)));
@@ -148,6 +151,11 @@ impl Device {
         let loaded = &*Box::leak(Box::new(Module::compile(variant.text, &self.0.description)?));
         *module = Some(loaded);
         Ok(loaded)
+    }
+
+    /// What graphs of the device keep from being freed.
+    pub(super) fn retained(&self) -> MutexGuard<'static, Retained<DeviceBuffer<u8>>> {
+        self.0.retained.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the driver compile this PTX for the device, and forgets the result.

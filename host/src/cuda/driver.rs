@@ -104,8 +104,9 @@ symbols! {
     cuEventElapsedTime cuEventQuery cuEventRecord cuEventSynchronize cuExternalMemoryGetMappedBuffer
     cuFuncGetAttribute cuFuncSetAttribute cuFuncSetCacheConfig cuFuncSetSharedMemConfig cuGetErrorName
     cuGetErrorString cuGraphAddKernelNode cuGraphCreate cuGraphDebugDotPrint cuGraphDestroy
-    cuGraphGetEdges cuGraphGetNodes cuGraphKernelNodeGetParams cuGraphNodeGetType cuImportExternalMemory
-    cuInit cuLaunchHostFunc cuLaunchKernel cuLinkAddData_v2 cuLinkComplete cuLinkCreate_v2 cuLinkDestroy
+    cuGraphExecDestroy cuGraphGetEdges cuGraphGetNodes cuGraphInstantiateWithFlags
+    cuGraphKernelNodeGetParams cuGraphLaunch cuGraphNodeGetType cuImportExternalMemory cuInit cuLaunchHostFunc
+    cuLaunchKernel cuLinkAddData_v2 cuLinkComplete cuLinkCreate_v2 cuLinkDestroy
     cuMemAdvise cuMemAllocAsync cuMemAllocHost_v2 cuMemAllocManaged cuMemAllocPitch_v2 cuMemAlloc_v2
     cuMemFreeAsync cuMemFreeHost cuMemFree_v2 cuMemGetInfo_v2 cuMemPrefetchAsync cuMemcpy2D_v2
     cuMemcpyAtoH_v2 cuMemcpyDtoDAsync_v2 cuMemcpyDtoD_v2 cuMemcpyDtoHAsync_v2 cuMemcpyDtoH_v2
@@ -113,10 +114,10 @@ symbols! {
     cuMemsetD32Async cuMemsetD32_v2 cuMemsetD8Async cuMemsetD8_v2 cuModuleGetFunction
     cuModuleGetGlobal_v2 cuModuleLoad cuModuleLoadData cuModuleLoadDataEx cuModuleUnload
     cuOccupancyAvailableDynamicSMemPerBlock cuOccupancyMaxActiveBlocksPerMultiprocessor
-    cuOccupancyMaxPotentialBlockSize cuStreamCreateWithPriority cuStreamDestroy_v2 cuStreamGetFlags
-    cuStreamGetPriority cuStreamSynchronize cuStreamWaitEvent cuSurfObjectCreate cuSurfObjectDestroy
-    cuSurfObjectGetResourceDesc cuTexObjectCreate cuTexObjectDestroy cuTexObjectGetResourceDesc
-    cuTexObjectGetResourceViewDesc
+    cuOccupancyMaxPotentialBlockSize cuStreamBeginCapture_v2 cuStreamCreateWithPriority cuStreamDestroy_v2
+    cuStreamEndCapture cuStreamGetFlags cuStreamGetPriority cuStreamSynchronize cuStreamWaitEvent
+    cuSurfObjectCreate cuSurfObjectDestroy cuSurfObjectGetResourceDesc cuTexObjectCreate cuTexObjectDestroy
+    cuTexObjectGetResourceDesc cuTexObjectGetResourceViewDesc cuThreadExchangeStreamCaptureMode
 }
 
 /// What `cust` has no safe word for, or a poorer one. Codes are plain numbers here: a driver that
@@ -146,6 +147,77 @@ pub(super) mod raw {
             values: *mut *mut c_void,
         ) -> c_int;
         pub(in crate::cuda) fn cuModuleUnload(module: *mut c_void) -> c_int;
+        pub(in crate::cuda) fn cuStreamCreateWithPriority(
+            stream: *mut *mut c_void,
+            flags: u32,
+            priority: c_int,
+        ) -> c_int;
+        pub(in crate::cuda) fn cuStreamDestroy_v2(stream: *mut c_void) -> c_int;
+        pub(in crate::cuda) fn cuLaunchKernel(
+            function: *mut c_void,
+            grid_x: u32,
+            grid_y: u32,
+            grid_z: u32,
+            block_x: u32,
+            block_y: u32,
+            block_z: u32,
+            shared_bytes: u32,
+            stream: *mut c_void,
+            parameters: *mut *mut c_void,
+            extra: *mut *mut c_void,
+        ) -> c_int;
+        pub(in crate::cuda) fn cuMemcpyHtoDAsync_v2(
+            to: u64,
+            from: *const c_void,
+            bytes: usize,
+            stream: *mut c_void,
+        ) -> c_int;
+        pub(in crate::cuda) fn cuMemcpyDtoHAsync_v2(
+            to: *mut c_void,
+            from: u64,
+            bytes: usize,
+            stream: *mut c_void,
+        ) -> c_int;
+        pub(in crate::cuda) fn cuMemcpyDtoDAsync_v2(
+            to: u64,
+            from: u64,
+            bytes: usize,
+            stream: *mut c_void,
+        ) -> c_int;
+        pub(in crate::cuda) fn cuMemsetD8Async(
+            to: u64,
+            value: u8,
+            count: usize,
+            stream: *mut c_void,
+        ) -> c_int;
+        pub(in crate::cuda) fn cuMemsetD16Async(
+            to: u64,
+            value: u16,
+            count: usize,
+            stream: *mut c_void,
+        ) -> c_int;
+        pub(in crate::cuda) fn cuMemsetD32Async(
+            to: u64,
+            value: u32,
+            count: usize,
+            stream: *mut c_void,
+        ) -> c_int;
+        pub(in crate::cuda) fn cuStreamBeginCapture_v2(stream: *mut c_void, mode: c_int) -> c_int;
+        pub(in crate::cuda) fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) -> c_int;
+        pub(in crate::cuda) fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> c_int;
+        pub(in crate::cuda) fn cuGraphGetNodes(
+            graph: *mut c_void,
+            nodes: *mut *mut c_void,
+            count: *mut usize,
+        ) -> c_int;
+        pub(in crate::cuda) fn cuGraphInstantiateWithFlags(
+            executable: *mut *mut c_void,
+            graph: *mut c_void,
+            flags: u64,
+        ) -> c_int;
+        pub(in crate::cuda) fn cuGraphDestroy(graph: *mut c_void) -> c_int;
+        pub(in crate::cuda) fn cuGraphLaunch(executable: *mut c_void, stream: *mut c_void) -> c_int;
+        pub(in crate::cuda) fn cuGraphExecDestroy(executable: *mut c_void) -> c_int;
     }
 }
 
@@ -229,16 +301,38 @@ impl Error {
     pub(super) fn doing(doing: &'static str) -> impl Fn(cust::error::CudaError) -> Self {
         move |error| Self::Driver { doing, error: error.into() }
     }
+
+    /// The same for a call that `cust` has no word for.
+    pub(super) fn check(doing: &'static str, code: c_int) -> Result<(), Self> {
+        CudaError::check(code).map_err(|error| Self::Driver { doing, error })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, Write};
+
     use super::*;
 
     #[test]
     fn a_symbol_is_in_its_slot() {
         assert_eq!(NAMES[Slot::cuInit as usize], "cuInit");
-        assert_eq!(NAMES.last().copied(), Some("cuTexObjectGetResourceViewDesc"));
+        assert_eq!(NAMES.last().copied(), Some("cuThreadExchangeStreamCaptureMode"));
+        assert_eq!(Slot::cuThreadExchangeStreamCaptureMode as usize, NAMES.len() - 1);
+        assert!(NAMES.is_sorted(), "in order, so that each is found");
+    }
+
+    /// A name that no driver has would be found out by its first call only.
+    #[test]
+    fn a_driver_has_every_symbol() -> io::Result<()> {
+        if let Err(why) = bind() {
+            return writeln!(io::stderr(), "NO DEVICE: a_driver_has_every_symbol: {why}");
+        }
+        for (name, slot) in NAMES.iter().zip(&TABLE) {
+            let address = slot.load(Ordering::Acquire);
+            assert!(![missing as *mut c_void, missing_text as *mut c_void].contains(&address), "{name}");
+        }
+        Ok(())
     }
 
     #[test]
@@ -249,6 +343,15 @@ mod tests {
         assert!(matches!(bind(), Err(Unavailable::NoDriver(_) | Unavailable::Start(_))));
         if let Err(Unavailable::NoDriver(why)) = bind() {
             assert!(why.contains("libcuda"), "{why}");
+            let (mut executable, nowhere) = (ptr::null_mut(), ptr::null_mut());
+            // SAFETY: nothing is behind these two symbols that would look at its arguments.
+            let codes = unsafe {
+                [
+                    raw::cuGraphInstantiateWithFlags(&mut executable, nowhere, 0),
+                    raw::cuGraphLaunch(executable, nowhere),
+                ]
+            };
+            assert_eq!(codes, [NOT_FOUND; 2]);
             assert_eq!(cust::device::Device::num_devices(), Err(cust::error::CudaError::NotFound));
             let text = cust::error::CudaError::NotFound.to_string();
             assert!(text.contains("driver is not loaded"), "{text}");

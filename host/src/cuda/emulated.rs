@@ -18,6 +18,18 @@ use super::queue::Queue;
 /// Arguments that break a kernel's contract are no danger here: they are a
 /// [fault](gpu::simt::emulator::Fault) that is found and reported, as long as a word of the
 /// kernel comes upon it.
+///
+/// ```
+/// use lanemap::cuda::{Emulated, Queue, ops};
+///
+/// let queue = Emulated::new();
+/// let a = queue.input("a", &[1.0_f32; 300])?;
+/// let mut out = queue.output("out", 300)?;
+/// ops::vector_add(&queue, out.view_mut(), a.view(), a.view())?;
+/// assert_eq!(out.read()?, [2.0; 300]);
+/// assert_eq!(queue.counters().global_stores.bytes, 1200);
+/// # Ok::<(), lanemap::cuda::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Emulated {
     emulator: Emulator,

@@ -2,18 +2,22 @@
 
 #![expect(unsafe_code, reason = "memory that the driver gives is not initialised")]
 
+use std::mem::ManuallyDrop;
+
 use bytemuck::Pod;
 use cust::memory::{CopyDestination, DeviceBuffer};
 
 use super::buffer::{Buffer, Bytes, Owner};
 use super::device::Device;
 use super::error::Error;
+use super::graph;
 
 impl<T: Pod> Buffer<T> {
     /// A buffer with these elements.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`] if the copy fails.
+    /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`] if the copy fails;
+    /// [`Error::Captured`] inside a capture.
     pub fn from_slice(device: Device, elements: &[T]) -> Result<Self, Error> {
         let mut bytes = DeviceBytes::uninitialized(device, elements.len().saturating_mul(size_of::<T>()))?;
         if !elements.is_empty() {
@@ -25,7 +29,8 @@ impl<T: Pod> Buffer<T> {
     /// A buffer of `len` elements whose bytes are all zero.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`].
+    /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`]; [`Error::Captured`] inside a
+    /// capture.
     pub fn zeroed(device: Device, len: usize) -> Result<Self, Error> {
         Self::filled(device, len, 0)
     }
@@ -33,7 +38,8 @@ impl<T: Pod> Buffer<T> {
     /// A buffer of `len` elements whose bytes are all `byte`.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`].
+    /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`]; [`Error::Captured`] inside a
+    /// capture.
     pub fn filled(device: Device, len: usize, byte: u8) -> Result<Self, Error> {
         // More than there can be is refused by the driver like any other too large number.
         let mut bytes = DeviceBytes::uninitialized(device, len.saturating_mul(size_of::<T>()))?;
@@ -44,17 +50,22 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
-/// Bytes on a device.
+/// Bytes on a device. Those that a [`Graph`](super::Graph) may have noted down outlive their owner.
 #[derive(Debug)]
 struct DeviceBytes {
-    bytes: DeviceBuffer<u8>,
+    bytes: ManuallyDrop<DeviceBuffer<u8>>,
+    /// When they were allocated, in the device's count of graphs.
+    born: u64,
     device: Device,
 }
 
 impl DeviceBytes {
     /// Bytes that have to be written before anybody reads them.
     fn uninitialized(device: Device, asked: usize) -> Result<Self, Error> {
+        let doing = "allocating memory";
+        graph::outside(doing)?;
         device.enter()?;
+        let born = device.retained().now();
         // SAFETY: the callers write every byte.
         let bytes = unsafe { DeviceBuffer::uninitialized(asked) }.map_err(|error| {
             match (error, device.memory()) {
@@ -64,10 +75,10 @@ impl DeviceBytes {
                     free,
                     total,
                 },
-                _ => Error::doing("allocating memory")(error),
+                _ => Error::doing(doing)(error),
             }
         })?;
-        Ok(Self { bytes, device })
+        Ok(Self { bytes: ManuallyDrop::new(bytes), born, device })
     }
 }
 
@@ -81,20 +92,37 @@ impl Bytes for DeviceBytes {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let doing = "copying to the device";
+        graph::outside(doing)?;
         self.device.enter()?;
-        self.bytes.copy_from(bytes).map_err(Error::doing("copying to the device"))
+        self.bytes.copy_from(bytes).map_err(Error::doing(doing))
     }
 
     fn read(&self, into: &mut [u8]) -> Result<(), Error> {
+        let doing = "copying from the device";
+        graph::outside(doing)?;
         self.device.enter()?;
-        self.bytes.copy_to(into).map_err(Error::doing("copying from the device"))
+        self.bytes.copy_to(into).map_err(Error::doing(doing))
+    }
+}
+
+impl Device {
+    /// Frees memory of the device.
+    pub(super) fn free(self, memory: impl IntoIterator<Item = DeviceBuffer<u8>>) {
+        for bytes in memory {
+            // The driver frees memory of the thread's own device only. Where that cannot be
+            // chosen, the device is lost, and its memory with it.
+            let _ = self.enter();
+            graph::aside(|| drop(bytes));
+        }
     }
 }
 
 impl Drop for DeviceBytes {
     fn drop(&mut self) {
-        // The driver frees memory of the thread's own device only. Where that cannot be chosen,
-        // the device is lost, and its memory with it.
-        let _ = self.device.enter();
+        // SAFETY: taken once, in the destructor.
+        let bytes = unsafe { ManuallyDrop::take(&mut self.bytes) };
+        let unused = self.device.retained().retain(self.born, bytes);
+        self.device.free(unused);
     }
 }

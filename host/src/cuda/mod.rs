@@ -8,8 +8,12 @@
 //! | `module` | the kernels' PTX on a device: compiled once, and what each kernel takes there |
 //! | `buffer` | memory with a length, of a device or of an emulator; views of it |
 //! | `memory` | buffers in a device's memory |
+//! | `pinned` | memory of the host that a device copies from and to by itself |
 //! | `queue` | where kernels run, as a trait: what is written for it runs on both |
 //! | `stream` | the queues of a device, events, launches |
+//! | `copy` | copies and fills in a stream |
+//! | `graph` | work that is noted down once and done many times |
+//! | `retained` | memory that graphs still hold the address of |
 //! | `emulated` | the queue of an emulator, for tests and for machines without a GPU |
 //! | `ops` | one safe function a kernel: checks the kernel's contract, then launches it on a [`Queue`] |
 //! | `absent` | the answer of every other platform |
@@ -18,18 +22,21 @@
 //! from the kernel's [`Contract`](gpu::simt::Contract), and its arguments are its own type: a
 //! wrong one does not compile.
 //!
-//! Work of one stream is done in order. Copies between host and device wait for all streams of
-//! the device and are done when they return. Between two streams, [`Stream::wait_for`] makes an
+//! Work of one stream is done in order. A buffer's own copies from and to the host wait for all
+//! streams of the device and are done when they return; those of a stream go through [`Pinned`]
+//! memory, and their [`Transfer`] is what to wait for. Between two streams, [`Stream::wait_for`] makes an
 //! order; without one, a buffer that both use holds unspecified numbers.
 //!
 //! # Environment
 //!
 //! `LANEMAP_CUDA_SYNC=1` waits after every launch, so that a failing kernel is named: errors of a
-//! kernel otherwise come to light in some later call.
+//! kernel otherwise come to light in some later call. A graph is waited for as a whole.
 
 #[cfg(not(cuda))]
 mod absent;
 mod buffer;
+#[cfg(cuda)]
+mod copy;
 mod description;
 #[cfg(cuda)]
 mod device;
@@ -38,22 +45,34 @@ mod driver;
 mod emulated;
 mod error;
 #[cfg(cuda)]
+mod graph;
+#[cfg(cuda)]
 mod memory;
 #[cfg(cuda)]
 mod module;
 pub mod ops;
+#[cfg(cuda)]
+mod pinned;
 mod queue;
+#[cfg(cuda)]
+mod retained;
 #[cfg(cuda)]
 mod stream;
 
 #[cfg(not(cuda))]
 pub use absent::{Device, Event, Stream, devices};
 pub use buffer::{Buffer, Owner, View, ViewMut};
+#[cfg(cuda)]
+pub use copy::Transfer;
 pub use description::{Description, Resources, Version};
 #[cfg(cuda)]
 pub use device::{Device, devices};
 pub use emulated::Emulated;
 pub use error::{CudaError, Error, Unavailable};
+#[cfg(cuda)]
+pub use graph::Graph;
+#[cfg(cuda)]
+pub use pinned::Pinned;
 pub use queue::Queue;
 #[cfg(cuda)]
 pub use stream::{Event, Stream};

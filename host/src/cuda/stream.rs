@@ -7,7 +7,6 @@ use std::ptr;
 
 use bytemuck::Pod;
 use cust::event::EventFlags;
-use cust::function::{BlockSize, GridSize};
 use cust::stream::{StreamFlags, StreamWaitEventFlags};
 use gpu::simt::emulator::Lane;
 use gpu::simt::{Contract, Kernel, Launch};
@@ -15,14 +14,25 @@ use gpu::simt::{Contract, Kernel, Launch};
 use super::buffer::{Buffer, Owner};
 use super::description::Resources;
 use super::device::Device;
-use super::error::Error;
+use super::driver::raw;
+use super::error::{CudaError, Error};
+use super::graph::{self, Notes};
 use super::queue::Queue;
 
-/// Work for a device, done in the order in which it is given.
+/// Work for a device, done in the order in which it is given, or noted down for a
+/// [`Graph`](super::Graph).
 #[derive(Debug)]
 pub struct Stream {
-    stream: cust::stream::Stream,
+    work: Work,
     device: Device,
+}
+
+#[derive(Debug)]
+enum Work {
+    /// Its work is done.
+    Live(cust::stream::Stream),
+    /// Its work is noted down.
+    Notes(Notes),
 }
 
 /// A mark in a stream: reached when all work before it is done.
@@ -36,12 +46,13 @@ impl Device {
     /// A new stream.
     ///
     /// # Errors
-    /// [`Error::Driver`].
+    /// [`Error::Driver`]; [`Error::Captured`] inside a capture.
     pub fn stream(self) -> Result<Stream, Error> {
+        let doing = "creating a stream";
+        graph::outside(doing)?;
         self.enter()?;
-        let stream = cust::stream::Stream::new(StreamFlags::DEFAULT, None)
-            .map_err(Error::doing("creating a stream"))?;
-        Ok(Stream { stream, device: self })
+        let stream = cust::stream::Stream::new(StreamFlags::DEFAULT, None).map_err(Error::doing(doing))?;
+        Ok(Stream { work: Work::Live(stream), device: self })
     }
 
     /// What a kernel takes on this device when it is launched like this.
@@ -62,6 +73,34 @@ impl Stream {
         self.device
     }
 
+    /// A stream that notes down.
+    pub(super) const fn noting(notes: Notes, device: Device) -> Self {
+        Self { work: Work::Notes(notes), device }
+    }
+
+    /// The stream, for what cannot be noted down.
+    pub(super) fn live(&self, doing: &'static str) -> Result<&cust::stream::Stream, Error> {
+        graph::outside(doing)?;
+        match &self.work {
+            Work::Live(stream) => Ok(stream),
+            Work::Notes(_) => Err(Error::Captured { doing }),
+        }
+    }
+
+    /// The driver's handle, for what can be noted down.
+    pub(super) fn as_inner(&self) -> *mut c_void {
+        match &self.work {
+            Work::Live(stream) => stream.as_inner().cast(),
+            Work::Notes(notes) => notes.as_inner(),
+        }
+    }
+
+    /// Refuses what belongs to another device.
+    pub(super) fn same_owner(&self, doing: &'static str, other: Owner) -> Result<(), Error> {
+        let own = self.device.owner();
+        if own == other { Ok(()) } else { Err(Error::OtherDevice { doing, own, other }) }
+    }
+
     /// Launches a kernel, also one that only this device's architecture can run. Its grid,
     /// threads and shared memory are those of its contract; an empty grid is no launch.
     ///
@@ -72,34 +111,42 @@ impl Stream {
     /// # Safety
     /// The arguments keep the contract that the kernel documents: addresses of live buffers of
     /// this stream's device, as long and as aligned as it says, outputs not overlapping inputs.
-    /// They live until the launch is done.
+    /// They live until the launch is done. In a capture, what a buffer's memory holds when its
+    /// graph runs keeps the contract too; that it is still there is seen to.
     pub unsafe fn launch<K: Contract>(&self, arguments: K) -> Result<(), Error> {
         let launch = arguments.launch();
         if launch.grid.count() == 0 {
             return Ok(());
         }
         let kernel = K::NAME;
-        let fail = |error: cust::error::CudaError| Error::Launch { kernel, error: error.into() };
         let module = self.device.module()?;
         self.device.enter()?;
-        let function = module.prepare(kernel, &launch)?;
-        let grid = GridSize::xyz(launch.grid.x, launch.grid.y, launch.grid.z);
+        let function = graph::aside(|| module.prepare(kernel, &launch))?;
         // The driver copies the arguments from here before it returns.
-        let parameters = [ptr::from_ref(&arguments).cast_mut().cast::<c_void>()];
+        let mut parameters = [ptr::from_ref(&arguments).cast_mut().cast::<c_void>()];
         // SAFETY: the entry point of this name has one parameter, of type K; the rest is the
         // caller's.
-        unsafe {
-            self.stream.launch(
-                &function,
-                grid,
-                BlockSize::x(launch.threads),
+        let code = unsafe {
+            raw::cuLaunchKernel(
+                function.to_raw().cast(),
+                launch.grid.x,
+                launch.grid.y,
+                launch.grid.z,
+                launch.threads,
+                1,
+                1,
                 launch.shared_bytes,
-                &parameters,
+                self.as_inner(),
+                parameters.as_mut_ptr(),
+                ptr::null_mut(),
             )
-        }
-        .map_err(fail)?;
-        if self.device.synchronises() {
-            self.stream.synchronize().map_err(fail)?;
+        };
+        CudaError::check(code).map_err(|error| Error::Launch { kernel, error })?;
+        if let Work::Live(stream) = &self.work
+            && self.device.synchronises()
+        {
+            graph::aside(|| stream.synchronize())
+                .map_err(|error| Error::Launch { kernel, error: error.into() })?;
         }
         Ok(())
     }
@@ -107,34 +154,38 @@ impl Stream {
     /// Waits until all work is done.
     ///
     /// # Errors
-    /// [`Error::Driver`] if some of it has failed.
+    /// [`Error::Driver`] if some of it has failed; [`Error::Captured`] inside a capture.
     pub fn synchronize(&self) -> Result<(), Error> {
+        let doing = "waiting for the device";
+        let stream = self.live(doing)?;
         self.device.enter()?;
-        self.stream.synchronize().map_err(Error::doing("waiting for the device"))
+        stream.synchronize().map_err(Error::doing(doing))
     }
 
     /// Marks where the stream's work has come to.
     ///
     /// # Errors
-    /// [`Error::Driver`].
+    /// [`Error::Driver`]; [`Error::Captured`] inside a capture.
     pub fn record(&self) -> Result<Event, Error> {
+        let doing = "recording an event";
+        let stream = self.live(doing)?;
         self.device.enter()?;
-        let fail = Error::doing("recording an event");
+        let fail = Error::doing(doing);
         let event = cust::event::Event::new(EventFlags::DEFAULT).map_err(&fail)?;
-        event.record(&self.stream).map_err(&fail)?;
+        event.record(stream).map_err(&fail)?;
         Ok(Event { event, device: self.device })
     }
 
     /// Lets later work of this stream wait for the work that `other` has by now.
     ///
     /// # Errors
-    /// [`Error::Driver`].
+    /// [`Error::Driver`]; [`Error::Captured`] if one of them is inside a capture.
     pub fn wait_for(&self, other: &Self) -> Result<(), Error> {
+        let doing = "waiting for another stream";
+        let stream = self.live(doing)?;
         let Event { event, .. } = other.record()?;
         self.device.enter()?;
-        self.stream
-            .wait_event(event, StreamWaitEventFlags::DEFAULT)
-            .map_err(Error::doing("waiting for another stream"))
+        stream.wait_event(event, StreamWaitEventFlags::DEFAULT).map_err(Error::doing(doing))
     }
 }
 
@@ -172,10 +223,12 @@ impl Event {
     /// Milliseconds from `start` to this mark, once both are reached; waits for this one.
     ///
     /// # Errors
-    /// [`Error::Driver`] if work before it has failed.
+    /// [`Error::Driver`] if work before it has failed; [`Error::Captured`] inside a capture.
     pub fn milliseconds_since(&self, start: &Self) -> Result<f32, Error> {
+        let doing = "measuring time";
+        graph::outside(doing)?;
         self.device.enter()?;
-        let fail = Error::doing("measuring time");
+        let fail = Error::doing(doing);
         self.event.synchronize().map_err(&fail)?;
         self.event.elapsed_time_f32(&start.event).map_err(&fail)
     }

@@ -17,7 +17,12 @@ mod vector_add;
 pub use attention::{AttentionShape, PREFILL_HEAD_SIZES, Prefill, attention, prefill};
 pub use block_sum::block_sum;
 pub use matmul_f16::matmul_f16;
-pub use probe::{loads, product_f16, product_s8, product_wmma, shared, shared_or};
+#[cfg(cuda)]
+pub use probe::map_wgmma;
+pub use probe::{
+    approximations, loads, map_bf16, map_f16, map_s8, product_f16, product_s8, product_wmma, shared,
+    shared_or,
+};
 pub use rms_norm::rms_norm;
 pub use transpose::transpose;
 pub use vector_add::vector_add;

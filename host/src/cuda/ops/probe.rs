@@ -1,6 +1,9 @@
 //! Launches of `gpu::probe`.
 
-use gpu::probe::{ProbeLoads, ProbeMmaF16, ProbeMmaS8, ProbeShared, ProbeWmma};
+use gpu::probe::{
+    ProbeApproximations, ProbeLoads, ProbeMapBf16, ProbeMapF16, ProbeMapS8, ProbeMmaF16, ProbeMmaS8,
+    ProbeShared, ProbeWmma,
+};
 use gpu::simt::{Contract, WARP_LANES};
 
 use super::Check;
@@ -56,6 +59,74 @@ product! {
 product! {
     /// `D = A · B + C` on registers: [`ProbeMmaS8`].
     product_s8: ProbeMmaS8, i32, 4, 2, 4
+}
+
+macro_rules! map {
+    ($(#[$doc:meta])* $name:ident: $Kernel:ident, $sum:ty) => {
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// [`Error::Contract`] unless `d` is as long as the kernel says; those of a launch, among
+        /// them [`Error::NotForDevice`].
+        pub fn $name(queue: &impl Queue, d: ViewMut<'_, $sum>) -> Result<(), Error> {
+            Check::<$Kernel>::new(queue).view(&d, "d", $Kernel::ANSWERS.into(), 4)?;
+            // SAFETY: the length was just checked; d is borrowed alone.
+            unsafe { queue.launch($Kernel { d: d.start() }) }
+        }
+    };
+}
+
+map! {
+    /// What products of f16 say of the lane maps: [`ProbeMapF16`].
+    map_f16: ProbeMapF16, f32
+}
+
+map! {
+    /// What products of bf16 say of the lane maps: [`ProbeMapBf16`]. Since sm_80.
+    map_bf16: ProbeMapBf16, f32
+}
+
+map! {
+    /// What products of signed bytes say of the lane maps: [`ProbeMapS8`].
+    map_s8: ProbeMapS8, i32
+}
+
+/// What products of a warpgroup say of the lane maps: [`ProbeMapWgmma`](gpu::probe::ProbeMapWgmma). On sm_90 alone, which the
+/// emulator does not play.
+///
+/// # Errors
+/// [`Error::Contract`] unless both are as long as the kernel says; those of a launch, among them
+/// [`Error::NotForDevice`].
+#[cfg(cuda)]
+pub fn map_wgmma<const REGISTERS: usize>(
+    stream: &crate::cuda::Stream,
+    d: ViewMut<'_, f32>,
+    a: ViewMut<'_, f32>,
+) -> Result<(), Error> {
+    type Kernel<const REGISTERS: usize> = gpu::probe::ProbeMapWgmma<REGISTERS>;
+    let check = Check::<Kernel<REGISTERS>>::new(stream);
+    check.view(&d, "d", Kernel::<REGISTERS>::D_ANSWERS.into(), 4)?;
+    check.view(&a, "a", Kernel::<REGISTERS>::A_ANSWERS.into(), 4)?;
+    // SAFETY: the lengths were just checked; both are borrowed alone.
+    unsafe { stream.launch(Kernel::<REGISTERS> { d: d.start(), a: a.start() }) }
+}
+
+/// `2^x`, `1 / x` and `1 / √x` as the machine approximates them, in this order:
+/// [`ProbeApproximations`].
+///
+/// # Errors
+/// [`Error::Contract`] unless the four are equally long; those of a launch.
+pub fn approximations(queue: &impl Queue, out: [ViewMut<'_, f32>; 3], x: View<'_, f32>) -> Result<(), Error> {
+    let check = Check::<ProbeApproximations>::new(queue);
+    let n = check.count(x.len(), "x", ProbeApproximations::MOST)?;
+    check.view(&x, "x", n.into(), 4)?;
+    for (out, name) in out.iter().zip(["exp2", "reciprocal", "rsqrt"]) {
+        check.view(out, name, n.into(), 4)?;
+    }
+    let [exp2, reciprocal, rsqrt] = out.map(|out| out.start());
+    let arguments = ProbeApproximations { exp2, reciprocal, rsqrt, x: x.start(), n };
+    // SAFETY: the lengths were just checked; the three are borrowed alone.
+    unsafe { queue.launch(arguments) }
 }
 
 /// Uses `bytes` bytes of shared memory: [`ProbeShared`].
