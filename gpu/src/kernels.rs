@@ -2,7 +2,7 @@
 
 use bytemuck::Zeroable;
 
-use crate::attention::FaPrefillF16kv;
+use crate::attention::{AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared};
 use crate::basics::{BlockSum, Transpose, VectorAdd};
 use crate::norm::RmsNorm;
 use crate::probe::{
@@ -178,6 +178,7 @@ kernels! {
     transpose_padded: Transpose<1>,
     rms_norm: RmsNorm,
     matmul_f16: MatmulF16,
+    attn_naive: AttnNaive,
     fa_prefill_f16kv: FaPrefillF16kv<128>,
     fa_prefill_f16kv_hd64: FaPrefillF16kv<64>,
     fa_prefill_f16kv_hd80: FaPrefillF16kv<80>,
@@ -188,6 +189,12 @@ kernels! {
     fa_prefill_f16kv_tq128: FaPrefillF16kv<128, 128, 32>,
     fa_prefill_f16kv_tq48_double: FaPrefillF16kv<128, 48, 32, 2, 1>,
     fa_prefill_f16kv_double: FaPrefillF16kv<128, 64, 32, 2>,
+    fa_prefill_f16kv_shared: FaPrefillF16kvShared<128>,
+    fa_prefill_f16kv_shared_hd64: FaPrefillF16kvShared<64>,
+    fa_prefill_f16kv_shared_hd80: FaPrefillF16kvShared<80>,
+    fa_prefill_f16kv_shared_hd96: FaPrefillF16kvShared<96>,
+    fa_prefill_f16kv_shared_hd256: FaPrefillF16kvShared<256, 32, 8>,
+    fa_prefill_f16kv_shared_tkv32_padded: FaPrefillF16kvShared<128, 32, 8>,
     probe_loads: ProbeLoads,
     probe_wmma: ProbeWmma,
     probe_mma_f16: ProbeMmaF16,

@@ -123,6 +123,8 @@
 //!
 //! Source: r48, "register-resident softmax", and FlashAttention-2 (Dao 2023) for the online softmax.
 
+use core::ops::Range;
+
 use half::f16;
 
 use super::geometry::Geometry;
@@ -248,7 +250,7 @@ struct Rows {
 type Scores = [Accumulator; MOST_SCORES];
 
 /// Which of a lane's two rows `x[i]` of an accumulator belongs to.
-const fn row_of(i: usize) -> usize {
+pub(super) const fn row_of(i: usize) -> usize {
     // The same for every lane; lane 0 has rows 0 and 8.
     (wmma::accumulator(0, i as u32).0 / 8) as usize
 }
@@ -268,13 +270,13 @@ const OF_ROW: [[usize; 4]; 2] = {
 
 /// Where this block stands: its rows, its head and the tiles of keys that it goes through.
 #[derive(Clone, Copy)]
-struct Place {
-    first_row: u32,
-    kv_head: u32,
+pub(super) struct Place {
+    pub(super) first_row: u32,
+    pub(super) kv_head: u32,
     /// Tiles of keys that some row of the block sees: from the first, without the last.
-    tiles: (u32, u32),
+    pub(super) tiles: (u32, u32),
     /// Whether some row of the block sees fewer than [`FEW`] positions.
-    few: bool,
+    pub(super) few: bool,
 }
 
 impl<
@@ -293,7 +295,10 @@ impl<
         // SAFETY: what is staged lies inside its stage, and comes from inside its matrix or is
         // zero. Each barrier's reason stands at it. O is laid over the stages after a barrier.
         unsafe {
-            self.stage_queries(s, place);
+            // Only the sweep waits for copies, and it does not without a tile.
+            if place.tiles.0 < place.tiles.1 {
+                self.stage_queries(s, place);
+            }
             if STAGES == 1 {
                 self.sweep_alternating(s, place, &mut rows);
             } else {
@@ -311,7 +316,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     /// The last tile of rows comes first: it has the most keys, and what is long should not
     /// begin late.
     #[inline(always)]
-    fn place<S: Simt>(&self, s: S) -> Place {
+    pub(super) fn place<S: Simt>(&self, s: S) -> Place {
         let problem = &self.0;
         let (block, grid) = (s.block(), s.grid());
         let first_row = (grid.y - 1 - block.y) * TILE_Q;
@@ -437,8 +442,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         }
         for fragment in &mut scores[..Self::GEOMETRY.score_fragments()] {
             for x in fragment {
-                // tanh x = 1 - 2 / (e^2x + 1)
-                *x = s.fma(-2.0, s.reciprocal_approx(s.exp2_approx(*x * cap) + 1.0), 1.0);
+                *x = capped(s, *x, cap);
             }
         }
     }
@@ -498,8 +502,8 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             let finite = if max == f32::NEG_INFINITY { 0.0 } else { max };
             let offset = -(finite * log2);
 
-            // 1 if the maximum stays, 0 in the first tile, where it was -∞.
-            factors[row] = s.exp2_approx(s.fma(rows.max[row], log2, offset));
+            // 1, exactly, if the maximum stays; 0 in the first tile, where it was -∞.
+            factors[row] = s.exp2_approx((rows.max[row] - finite) * log2);
             rows.max[row] = max;
             let mut sum = rows.sum[row] * factors[row];
             for fragment in &mut scores[..g.score_fragments()] {
@@ -577,7 +581,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
 
     /// Whether the row at a position sees fewer than [`FEW`] positions.
     #[inline(always)]
-    const fn sees_few(&self, position: u32) -> bool {
+    pub(super) const fn sees_few(&self, position: u32) -> bool {
         let (first, end) = self.0.sight.reach(position, position, self.0.positions);
         end < first + FEW
     }
@@ -638,13 +642,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
                 }
             }
             s.barrier();
-            let mut i = s.thread();
-            while i < present * (HEAD_SIZE / 4) {
-                let (row, d) = (i / (HEAD_SIZE / 4), i % (HEAD_SIZE / 4) * 4);
-                let value: [f32; 4] = s.load_shared(staged.row(row, HEAD_SIZE).at(d).cast());
-                s.store_global(out.row(row, stride).at(u64::from(d)).cast(), value);
-                i += g.threads();
-            }
+            store_rows::<HEAD_SIZE, S>(s, staged, out, stride, present, g.threads());
         }
     }
 
@@ -655,12 +653,9 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     #[inline(always)]
     #[track_caller]
     unsafe fn stage_queries<S: Simt>(&self, s: S, place: Place) {
-        let stride = self.0.heads().wrapping_mul(HEAD_SIZE);
-        let column = s.block().x * HEAD_SIZE;
-        let source =
-            Source { matrix: self.0.query, stride, column, first: place.first_row, end: self.0.tokens };
+        let source = self.queried(s, place);
         // SAFETY: the caller's.
-        unsafe { self.stage_rows(s, s.shared(), source, TILE_Q) };
+        unsafe { Self::stage_rows(s, s.shared(), source, TILE_Q, Self::GEOMETRY.staging()) };
     }
 
     /// Begins to copy a tile of keys into a stage.
@@ -671,8 +666,9 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     #[track_caller]
     unsafe fn stage_keys<S: Simt>(&self, s: S, place: Place, tile: u32, stage: u32) {
         let to = s.shared().at(Self::GEOMETRY.keys(stage));
+        let source = self.cached(self.0.keys, place, tile);
         // SAFETY: the caller's.
-        unsafe { self.stage_rows(s, to, self.cached(self.0.keys, place, tile), TILE_KV) };
+        unsafe { Self::stage_rows(s, to, source, TILE_KV, Self::GEOMETRY.staging()) };
     }
 
     /// Begins to copy a tile of values into a stage.
@@ -683,8 +679,9 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     #[track_caller]
     unsafe fn stage_values<S: Simt>(&self, s: S, place: Place, tile: u32, stage: u32) {
         let to = s.shared().at(Self::GEOMETRY.values(stage));
+        let source = self.cached(self.0.values, place, tile);
         // SAFETY: the caller's.
-        unsafe { self.stage_rows(s, to, self.cached(self.0.values, place, tile), TILE_KV) };
+        unsafe { Self::stage_rows(s, to, source, TILE_KV, Self::GEOMETRY.staging()) };
     }
 
     /// Begins to copy a tile, if it is one, into its stage, and closes the group.
@@ -704,9 +701,21 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         s.copy_async_commit();
     }
 
+    /// The block's rows of queries, of its head.
+    #[inline(always)]
+    pub(super) fn queried<S: Simt>(&self, s: S, place: Place) -> Source {
+        Source {
+            matrix: self.0.query,
+            column: s.block().x * HEAD_SIZE,
+            stride: self.0.heads().wrapping_mul(HEAD_SIZE),
+            first: place.first_row,
+            end: self.0.tokens,
+        }
+    }
+
     /// A tile of the cache, of the block's KV head.
     #[inline(always)]
-    fn cached(&self, cache: Global<f16>, place: Place, tile: u32) -> Source {
+    pub(super) fn cached(&self, cache: Global<f16>, place: Place, tile: u32) -> Source {
         Source {
             matrix: cache,
             column: place.kv_head * HEAD_SIZE,
@@ -717,19 +726,25 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     }
 
     /// Begins to copy `rows` rows, 16 bytes at a time; rows past the end become zero. A thread
-    /// keeps its columns and steps from row to row, so that its address is one addition away. The
-    /// number of threads is the geometry's, never the launch's.
+    /// keeps its columns and steps from row to row, so that its address is one addition away. Which
+    /// threads copy says the geometry, never the launch.
     ///
     /// # Safety
     /// Nobody uses the rows at `to` until the copies have been waited for.
     #[inline(always)]
     #[track_caller]
-    unsafe fn stage_rows<S: Simt>(&self, s: S, to: Shared<f16>, source: Source, rows: u32) {
+    pub(super) unsafe fn stage_rows<S: Simt>(
+        s: S,
+        to: Shared<f16>,
+        source: Source,
+        rows: u32,
+        threads: Range<u32>,
+    ) {
         let g = Self::GEOMETRY;
         let chunks_of_a_row = HEAD_SIZE / CHUNK;
-        let rows_at_once = g.staging_threads() / chunks_of_a_row;
+        let rows_at_once = (threads.end - threads.start) / chunks_of_a_row;
         // Below 0 for the threads before the staging ones, and then larger than all others.
-        let thread = s.thread().wrapping_sub(g.threads() - g.staging_threads());
+        let thread = s.thread().wrapping_sub(threads.start);
         let (row, d) = (thread / chunks_of_a_row, thread % chunks_of_a_row * CHUNK);
         if row >= rows_at_once {
             return;
@@ -751,6 +766,41 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             }
             from = from.wrapping_add(rows_at_once.wrapping_mul(source.stride));
         }
+    }
+}
+
+/// A score bent to within the soft cap: `tanh` of it, `cap` being [`Scaling::cap`](super::Scaling).
+#[inline(always)]
+pub(super) fn capped<S: Simt>(s: S, x: f32, cap: f32) -> f32 {
+    // tanh x = 1 - 2 / (e^2x + 1)
+    s.fma(-2.0, s.reciprocal_approx(s.exp2_approx(x * cap) + 1.0), 1.0)
+}
+
+/// The first `rows` rows of O from shared memory to `out`, whose rows are `stride` apart. All
+/// threads of the block take part.
+///
+/// # Safety
+/// The rows are in shared memory, visible, and rows of `out` that are this block's.
+#[inline(always)]
+#[track_caller]
+pub(super) unsafe fn store_rows<const HEAD_SIZE: u32, S: Simt>(
+    s: S,
+    staged: Shared<f32>,
+    out: Global<f32>,
+    stride: u32,
+    rows: u32,
+    threads: u32,
+) {
+    let chunks_of_a_row = HEAD_SIZE / 4;
+    let mut i = s.thread();
+    while i < rows * chunks_of_a_row {
+        let (row, d) = (i / chunks_of_a_row, i % chunks_of_a_row * 4);
+        // SAFETY: the caller's.
+        unsafe {
+            let value: [f32; 4] = s.load_shared(staged.row(row, HEAD_SIZE).at(d).cast());
+            s.store_global(out.row(row, stride).at(u64::from(d)).cast(), value);
+        }
+        i += threads;
     }
 }
 
@@ -784,7 +834,7 @@ fn rest<S: Simt>(s: S, x: &Accumulator, wanted: [bool; 2]) -> MatrixA<RowMajor> 
 
 /// Rows of a matrix that are to be staged.
 #[derive(Clone, Copy)]
-struct Source {
+pub(super) struct Source {
     matrix: Global<f16>,
     /// Elements from one row to the next.
     stride: u32,

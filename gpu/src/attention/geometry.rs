@@ -1,5 +1,7 @@
 //! The tiles of `fa_prefill_f16kv`, and everything that is counted from them.
 
+use core::ops::Range;
+
 use super::fa_prefill_f16kv::{FRAGMENT, MOST_OUT, MOST_SCORES};
 use crate::simt::WARP_LANES;
 
@@ -38,6 +40,12 @@ impl Geometry {
     #[must_use]
     pub const fn staging_threads(self) -> u32 {
         if self.staging_warps == 0 { self.threads() } else { self.staging_warps * WARP_LANES }
+    }
+
+    /// Which threads these are.
+    #[must_use]
+    pub const fn staging(self) -> Range<u32> {
+        self.threads() - self.staging_threads()..self.threads()
     }
 
     /// f16 from one staged row to the next. The padding keeps operand loads free of conflicts.

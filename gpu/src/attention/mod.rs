@@ -2,12 +2,18 @@
 
 #![allow(unsafe_code, reason = "a kernel's body is unsafe: it trusts its launch")]
 
+mod attn_naive;
 mod fa_prefill_f16kv;
+mod fa_prefill_f16kv_shared;
 mod geometry;
+mod geometry_shared;
 mod problem;
 #[cfg(test)]
 mod tests;
 
+pub use attn_naive::AttnNaive;
 pub use fa_prefill_f16kv::FaPrefillF16kv;
+pub use fa_prefill_f16kv_shared::FaPrefillF16kvShared;
 pub use geometry::Geometry;
+pub use geometry_shared::SharedGeometry;
 pub use problem::{Attention, Scaling, Sight};

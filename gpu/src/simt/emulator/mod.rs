@@ -32,6 +32,8 @@ mod site;
 #[cfg(test)]
 mod tests;
 mod warp;
+#[cfg(test)]
+pub(crate) mod without;
 
 pub use block::Lane;
 pub use counters::{Counters, GlobalTraffic, SharedTraffic};

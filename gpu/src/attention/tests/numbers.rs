@@ -1,0 +1,136 @@
+//! What the kernels compute, against f64.
+
+use std::eprintln;
+use std::vec::Vec;
+
+use super::*;
+use crate::attention::{AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared};
+
+/// Cases of all kinds, each with an edge: of a tile of rows, a tile of positions, or of what is seen.
+fn cases(head_size: usize) -> Vec<Case> {
+    let prompt = |tokens| Case::prompt(head_size, tokens);
+    let mut cases = std::vec![
+        // A row more than a tile, and the same rows as a group of heads.
+        Case { kv_heads: 1, group: 2, ..prompt(65) },
+        // One row, as when it decodes, and one that sees a single position.
+        Case { start: 70, positions: 71, ..prompt(1) },
+        prompt(1),
+        // A cache that was there before, and three heads to each of two.
+        Case { start: 37, positions: 70, kv_heads: 2, group: 3, ..prompt(33) },
+        // More positions than the rows come to, and fewer.
+        Case { start: 3, positions: 90, kv_heads: 1, ..prompt(16) },
+        Case { start: 60, positions: 65, kv_heads: 1, ..prompt(17) },
+        // Everyone sees everything.
+        Case { causal: false, positions: 33, ..prompt(20) },
+        // A window: within a tile, over its edge, and as long as the prompt.
+        Case { window: 5, kv_heads: 1, ..prompt(64) },
+        Case { window: 40, start: 50, positions: 115, kv_heads: 1, ..prompt(65) },
+        Case { window: 1, kv_heads: 1, ..prompt(33) },
+        // A window alone: what comes later is seen.
+        Case { window: 3, causal: false, kv_heads: 1, ..prompt(40) },
+        // A soft cap that bends scores.
+        Case { softcap: 0.7, kv_heads: 1, ..prompt(65) },
+        // Rows that see nothing: some of a tile, a whole tile that is full, and one that is not.
+        Case { start: 60, positions: 64, window: 8, kv_heads: 1, ..prompt(64) },
+        Case { start: 100, positions: 50, window: 5, kv_heads: 1, ..prompt(64) },
+        Case { start: 100, positions: 50, window: 5, kv_heads: 1, ..prompt(7) },
+    ];
+    if head_size == 128 {
+        // Several tiles each way.
+        cases.push(Case { start: 37, positions: 166, kv_heads: 1, group: 2, ..prompt(129) });
+    }
+    cases
+}
+
+/// A kernel computes attention, to within `bound` in every element; and an empty problem is none.
+fn computes<K>(head_size: usize, bound: f64, kernel: fn(Attention) -> K)
+where
+    K: for<'b> Kernel<Lane<'b>>,
+{
+    let mut worst = 0.0_f64;
+    for (seed, case) in (0..).zip(cases(head_size)) {
+        let inputs = case.inputs(INPUTS);
+        let (got, _) = play(&case, &inputs, seed, kernel);
+        let want = case.attention(&inputs);
+        assert_eq!(got.len(), want.len());
+        let sees = |token| (0..case.positions).any(|position| case.sees(token, position));
+        assert_eq!(want.iter().any(|x| x.abs() > 0.01), (0..case.tokens).any(sees), "{case:?} is trivial");
+        for (i, (&got, want)) in got.iter().zip(want).enumerate() {
+            let error = (f64::from(got) - want).abs();
+            assert!(error <= bound, "{} of {case:?}, inputs {INPUTS:#x}: element {i} is {got}, not {want}", K::NAME);
+            worst = worst.max(error);
+        }
+    }
+    eprintln!("{}: at most {worst:.1e} from f64, inputs {INPUTS:#x}", K::NAME);
+}
+
+/// For f16 of -1 to 1.
+const BOUND: f64 = 1e-4;
+
+#[test]
+fn fa_prefill_f16kv_computes_attention() {
+    computes(128, BOUND, FaPrefillF16kv::<128>);
+    computes(64, BOUND, FaPrefillF16kv::<64>);
+    computes(80, BOUND, FaPrefillF16kv::<80>);
+    computes(96, BOUND, FaPrefillF16kv::<96>);
+    computes(256, BOUND, FaPrefillF16kv::<256>);
+}
+
+#[test]
+fn fa_prefill_f16kv_computes_attention_with_other_tiles() {
+    computes(128, BOUND, FaPrefillF16kv::<128, 64, 16>);
+    computes(128, BOUND, FaPrefillF16kv::<128, 64, 64>);
+    computes(128, BOUND, FaPrefillF16kv::<128, 128, 32>);
+    computes(128, BOUND, FaPrefillF16kv::<128, 48, 32, 2, 1>);
+    computes(128, BOUND, FaPrefillF16kv::<128, 64, 32, 2>);
+}
+
+#[test]
+fn fa_prefill_f16kv_shared_computes_attention() {
+    computes(128, BOUND, FaPrefillF16kvShared::<128>);
+    computes(128, BOUND, FaPrefillF16kvShared::<128, 64, 8>);
+    computes(128, BOUND, FaPrefillF16kvShared::<128, 32, 8>);
+    computes(64, BOUND, FaPrefillF16kvShared::<64>);
+    computes(80, BOUND, FaPrefillF16kvShared::<80>);
+    computes(96, BOUND, FaPrefillF16kvShared::<96>);
+    computes(256, BOUND, FaPrefillF16kvShared::<256, 32, 8>);
+}
+
+/// f32 throughout: what is left is the order of sums and the approximations of `ex2` and `rcp`.
+#[test]
+fn attn_naive_computes_attention() {
+    computes(64, 2e-6, |problem| AttnNaive { problem, head_size: 64 });
+    computes(17, 2e-6, |problem| AttnNaive { problem, head_size: 17 });
+}
+
+/// The same problem in two passes, and with other rows beside its own, has the same bits.
+#[test]
+fn bits_do_not_depend_on_how_a_prompt_is_cut() {
+    fn check<K: for<'b> Kernel<Lane<'b>>>(kernel: fn(Attention) -> K) {
+        let whole = Case { kv_heads: 1, ..Case::prompt(64, 100) };
+        let inputs = whole.inputs(INPUTS);
+        let (all, _) = play(&whole, &inputs, 0, kernel);
+        for cut in [1, 40, 64, 90] {
+            let rest = Case { tokens: whole.tokens - cut, start: cut, ..whole };
+            let (query, keys, values) = (inputs.query[cut * 64..].to_vec(), inputs.keys.clone(), inputs.values.clone());
+            let (part, _) = play(&rest, &Inputs { query, keys, values }, 0, kernel);
+            let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert!(bits(&part) == bits(&all[cut * 64..]), "{}: cut at {cut}", K::NAME);
+        }
+    }
+    check(FaPrefillF16kv::<64>);
+    check(FaPrefillF16kvShared::<64>);
+}
+
+#[test]
+fn an_empty_problem_has_no_blocks() {
+    fn blocks<K: Contract>(case: Case, kernel: fn(Attention) -> K) -> u64 {
+        let (_, problem) = prepare(&case, &case.inputs(INPUTS));
+        kernel(problem).launch().grid.count()
+    }
+    for case in [Case::prompt(128, 0), Case { kv_heads: 0, ..Case::prompt(128, 3) }] {
+        assert_eq!(blocks(case, FaPrefillF16kv::<128>), 0);
+        assert_eq!(blocks(case, FaPrefillF16kvShared::<128>), 0);
+        assert_eq!(blocks(case, |problem| AttnNaive { problem, head_size: 128 }), 0);
+    }
+}

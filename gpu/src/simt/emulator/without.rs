@@ -1,0 +1,171 @@
+//! A machine for tests: the emulator's lane, with one word of the kernel left out.
+//!
+//! What a barrier is there for is shown by what happens without it. The kernel's text stays as it
+//! is: the machine does not do what it is told, once.
+
+use core::cell::Cell;
+
+use half::f16;
+
+use super::Lane;
+use crate::simt::{
+    Accumulator, Contract, Dim3, Expectations, Global, Kernel, Launch, Layout, MatrixA, MatrixB, Shared,
+    Simt, Word, Word32,
+};
+
+/// A word that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeftOut {
+    /// The n-th call of `barrier` by each thread, from 0.
+    Barrier(u32),
+    /// The n-th call of `copy_async_wait` by each thread.
+    CopyWait(u32),
+    /// The n-th call of `warp_sync` by each thread.
+    WarpSync(u32),
+    /// None.
+    Nothing,
+}
+
+/// A kernel that runs on [`Without`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sabotaged<K> {
+    pub(crate) kernel: K,
+    pub(crate) left_out: LeftOut,
+}
+
+impl<K: Contract> Contract for Sabotaged<K> {
+    const NAME: &'static str = K::NAME;
+    const EXPECTATIONS: Expectations = K::EXPECTATIONS;
+
+    fn launch(&self) -> Launch {
+        self.kernel.launch()
+    }
+}
+
+impl<'b, K: for<'a> Kernel<Without<'a, 'b>>> Kernel<Lane<'b>> for Sabotaged<K> {
+    unsafe fn run(self, lane: Lane<'b>) {
+        let calls = Calls::default();
+        // SAFETY: the caller's, but for the word that is left out: the emulator's to judge.
+        unsafe { self.kernel.run(Without { lane, left_out: self.left_out, calls: &calls }) }
+    }
+}
+
+/// A lane that leaves a word out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Without<'a, 'b> {
+    lane: Lane<'b>,
+    left_out: LeftOut,
+    calls: &'a Calls,
+}
+
+/// How often this thread has come to each word that can be left out.
+#[derive(Debug, Default)]
+struct Calls {
+    barrier: Cell<u32>,
+    copy_wait: Cell<u32>,
+    warp_sync: Cell<u32>,
+}
+
+/// The number of this call, and one more from now on.
+fn next(calls: &Cell<u32>) -> u32 {
+    calls.replace(calls.get() + 1)
+}
+
+/// The words that are the lane's own. Type parameters stand twice, declared and named.
+macro_rules! delegate {
+    (
+        safe {
+            $($word:ident $([$($declared:tt)*] [$($named:tt)*])? ($($argument:ident: $type:ty),*) -> $result:ty;)*
+        }
+        unsafe {
+            $($unsafe_word:ident [$($u_declared:tt)*] [$($u_named:tt)*]
+                ($($u_argument:ident: $u_type:ty),*) -> $u_result:ty;)*
+        }
+    ) => {
+        $(fn $word $(<$($declared)*>)? (self, $($argument: $type),*) -> $result {
+            self.lane.$word $(::<$($named)*>)? ($($argument),*)
+        })*
+        $(unsafe fn $unsafe_word<$($u_declared)*>(self, $($u_argument: $u_type),*) -> $u_result {
+            // SAFETY: the caller's.
+            unsafe { self.lane.$unsafe_word::<$($u_named)*>($($u_argument),*) }
+        })*
+    };
+}
+
+impl Simt for Without<'_, '_> {
+    const ASYNC_COPY: bool = true;
+
+    fn barrier(self) {
+        if self.left_out != LeftOut::Barrier(next(&self.calls.barrier)) {
+            self.lane.barrier();
+        }
+    }
+
+    fn copy_async_wait<const PENDING: u32>(self) {
+        if self.left_out != LeftOut::CopyWait(next(&self.calls.copy_wait)) {
+            self.lane.copy_async_wait::<PENDING>();
+        }
+    }
+
+    fn warp_sync(self) {
+        if self.left_out != LeftOut::WarpSync(next(&self.calls.warp_sync)) {
+            self.lane.warp_sync();
+        }
+    }
+
+    delegate! {
+        safe {
+            thread() -> u32;
+            threads() -> u32;
+            block() -> Dim3;
+            grid() -> Dim3;
+            barrier_named(id: u32, threads: u32) -> ();
+            barrier_arrive(id: u32, threads: u32) -> ();
+            shared[T][T]() -> Shared<T>;
+            copy_async_commit() -> ();
+            shuffle[T: Word32][T](value: T, source: u32) -> T;
+            shuffle_up[T: Word32][T](value: T, by: u32) -> T;
+            shuffle_down[T: Word32][T](value: T, by: u32) -> T;
+            shuffle_xor[T: Word32][T](value: T, mask: u32) -> T;
+            ballot(predicate: bool) -> u32;
+            any(predicate: bool) -> bool;
+            all(predicate: bool) -> bool;
+            wmma_mma[A: Layout, B: Layout][A, B](a: MatrixA<A>, b: MatrixB<B>, c: Accumulator) -> Accumulator;
+            mma_m16n8k16_f16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4];
+            mma_m16n8k32_s8(a: [u32; 4], b: [u32; 2], c: [i32; 4]) -> [i32; 4];
+            add_f16x2(a: u32, b: u32) -> u32;
+            mul_f16x2(a: u32, b: u32) -> u32;
+            fma_f16x2(a: u32, b: u32, c: u32) -> u32;
+            max_f16x2(a: u32, b: u32) -> u32;
+            f16x2_from_f32(low: f32, high: f32) -> u32;
+            f32_from_f16x2(pair: u32) -> [f32; 2];
+            f16_from_f32(value: f32) -> f16;
+            f32_from_f16(value: f16) -> f32;
+            fma(a: f32, b: f32, c: f32) -> f32;
+            max(a: f32, b: f32) -> f32;
+            exp2_approx(x: f32) -> f32;
+            reciprocal_approx(x: f32) -> f32;
+            rsqrt_approx(x: f32) -> f32;
+            round_i32(x: f32) -> i32;
+            permute_bytes(a: u32, b: u32, selector: u32) -> u32;
+            lop3[const TABLE: u32][TABLE](a: u32, b: u32, c: u32) -> u32;
+            dot4_s8(a: u32, b: u32, c: i32) -> i32;
+            dot4_u8_s8(a: u32, b: u32, c: i32) -> i32;
+        }
+        unsafe {
+            load_shared[T: Word][T](from: Shared<T>) -> T;
+            store_shared[T: Word][T](to: Shared<T>, value: T) -> ();
+            load_global[T: Word][T](from: Global<T>) -> T;
+            load_global_constant[T: Word][T](from: Global<T>) -> T;
+            store_global[T: Word][T](to: Global<T>, value: T) -> ();
+            copy_async[const BYTES: u32, T][BYTES, T](to: Shared<T>, from: Global<T>, valid: u32) -> ();
+            ldmatrix[const N: usize, T][N, T](row: Shared<T>) -> [u32; N];
+            ldmatrix_trans[const N: usize, T][N, T](row: Shared<T>) -> [u32; N];
+            wmma_load_a[L: Layout][L](tile: Shared<f16>, stride: u32) -> MatrixA<L>;
+            wmma_load_b[L: Layout][L](tile: Shared<f16>, stride: u32) -> MatrixB<L>;
+            wmma_load_c[L: Layout][L](tile: Shared<f32>, stride: u32) -> Accumulator;
+            wmma_store_shared[L: Layout][L](tile: Shared<f32>, stride: u32, value: Accumulator) -> ();
+            wmma_store_global[L: Layout][L](tile: Global<f32>, stride: u32, value: Accumulator) -> ();
+        }
+    }
+}
