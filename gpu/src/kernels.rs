@@ -95,17 +95,6 @@ pub fn limited(ptx: &str, target: Architecture) -> std::string::String {
         .fold(ptx.into(), |ptx, (kernel, most)| crate::simt::inspect::with_register_limit(&ptx, kernel, most))
 }
 
-/// The same PTX for architecture `sm`, with the register limits that kernels ask for.
-#[cfg(not(target_arch = "nvptx64"))]
-#[must_use]
-pub fn limited(ptx: &str, sm: u32) -> std::string::String {
-    let limit =
-        |entry: &'static Entry| entry.register_limit.filter(|_| sm >= 80).map(|most| (entry.name, most));
-    ALL.iter()
-        .filter_map(limit)
-        .fold(ptx.into(), |ptx, (kernel, most)| crate::simt::inspect::with_register_limit(&ptx, kernel, most))
-}
-
 /// Whether two names are the same.
 const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());

@@ -144,7 +144,7 @@ fn options(args: &Args, size: &Size, shapes: Vec<(usize, usize)>) -> anyhow::Res
         return Err(UsageError(format!("--heads {heads} is no multiple of --kv-heads {kv_heads}")).into());
     }
     Ok(Options {
-        heads: [heads, kv_heads, Kernel::Landed.geometry().head_size as usize],
+        heads: [heads, kv_heads, Kernel::Landed.tiles().head_size() as usize],
         shapes,
         tokens: args.tokens.unwrap_or(size.tokens),
         sampled: size.sampled,
@@ -161,7 +161,7 @@ fn report(
     options: &Options,
 ) -> anyhow::Result<()> {
     let style = ProgressStyle::with_template("{msg:15} {wide_bar} {pos}/{len}")?;
-    let bar = ProgressBar::new(steps(options) as u64).with_style(style);
+    let bar = ProgressBar::new(steps(variant, options) as u64).with_style(style);
     let outcome = experiment(machine, variant, options, &mut |what| {
         bar.inc(1);
         bar.set_message(what.to_owned());

@@ -68,8 +68,11 @@ pub struct Difference {
     pub different: usize,
     /// The first of them.
     pub first: Option<Different>,
-    /// The largest distance, if every difference is one of numbers.
+    /// The largest distance, if every difference is one of numbers. Where a sum nearly cancels, it is
+    /// large and means little.
     pub most_ulp: Option<u32>,
+    /// The largest absolute difference, NaN if one is.
+    pub most: f32,
 }
 
 /// An element that two outputs have differently.
@@ -100,6 +103,11 @@ impl Difference {
             }
             let ulp = ulp(one, other);
             difference.different += 1;
+            let apart = (one - other).abs();
+            // NaN stays.
+            if !(apart <= difference.most || difference.most.is_nan()) {
+                difference.most = apart;
+            }
             difference.most_ulp = difference.most_ulp.zip(ulp).map(|(most, ulp)| most.max(ulp));
             let element = Element::at(index, shape);
             difference.first.get_or_insert(Different { element, one, other, ulp });
@@ -186,12 +194,14 @@ mod tests {
         let difference = Difference::between(&found, &other, &SHAPE());
         assert_eq!((difference.different, difference.elements), (2, found.len()));
         assert_eq!(difference.most_ulp, Some(2));
+        assert_eq!(difference.most, found[last] - other[last]);
         let first = difference.first.unwrap();
         assert_eq!(first.element, Element { token: 2, head: 2, dimension: 5 });
         assert_eq!((first.ulp, first.one), (Some(1), found[index]));
         other[0] = f32::NAN;
         let difference = Difference::between(&found, &other, &SHAPE());
         assert_eq!((difference.different, difference.most_ulp), (3, None));
+        assert!(difference.most.is_nan());
         assert_eq!(difference.first.unwrap().ulp, None);
     }
 }

@@ -2,28 +2,13 @@
 
 use std::io::{self, Write};
 
-use gpu::attention::Geometry;
 use serde::Serialize;
 
+use super::count::counted;
 use super::kernel::Kernel;
 use super::report::{Format, grouped, table};
-use super::tile::TileCost;
+use super::tiles::{Part, Registers, Tiles};
 use crate::cuda::Error;
-
-/// Registers of a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-struct Registers {
-    what: &'static str,
-    registers: u32,
-}
-
-/// A part of shared memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Part {
-    what: String,
-    offset: u32,
-    bytes: u32,
-}
 
 /// A number of one tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -39,8 +24,7 @@ pub struct Ledger {
     head_size: u32,
     tile_q: u32,
     tile_kv: u32,
-    stages: u32,
-    staging_warps: u32,
+    structure: String,
     threads: u32,
     /// The kernel that is compiled with it, if one is.
     kernel: Option<&'static str>,
@@ -69,25 +53,24 @@ impl Ledger {
     ///
     /// # Errors
     /// Those of the emulator.
-    pub fn new(geometry: Geometry, assembled: impl FnOnce(Kernel) -> Option<u32>) -> Result<Self, Error> {
-        let kernel = Kernel::ALL.iter().copied().find(|kernel| kernel.geometry() == geometry);
-        let counted = kernel.map(TileCost::counted).transpose()?;
-        let computed = TileCost::computed(geometry);
+    pub fn new(tiles: Tiles, assembled: impl FnOnce(Kernel) -> Option<u32>) -> Result<Self, Error> {
+        let kernel = Kernel::ALL.iter().copied().find(|kernel| kernel.tiles() == tiles);
+        let counted = kernel.map(counted).transpose()?;
         let counted = |i: usize| counted.map(|counted| counted.lines()[i].1);
-        let lines = computed.lines().into_iter().enumerate();
+        let lines = tiles.cost().lines().into_iter().enumerate();
+        let (registers, registers_in_all) = tiles.registers();
         Ok(Self {
-            head_size: geometry.head_size,
-            tile_q: geometry.tile_q,
-            tile_kv: geometry.tile_kv,
-            stages: geometry.stages,
-            staging_warps: geometry.staging_warps,
-            threads: geometry.threads(),
+            head_size: tiles.head_size(),
+            tile_q: tiles.tile_q(),
+            tile_kv: tiles.tile_kv(),
+            structure: structure(tiles),
+            threads: tiles.threads(),
             kernel: kernel.map(Kernel::name),
-            registers: registers(geometry),
-            registers_in_all: geometry.registers(),
+            registers,
+            registers_in_all,
             registers_assembled: kernel.and_then(assembled),
-            shared_memory: parts(geometry),
-            shared_bytes: geometry.shared_bytes(),
+            shared_memory: tiles.parts(),
+            shared_bytes: tiles.shared_bytes(),
             tile: lines.map(|(i, (what, computed))| Line { what, computed, counted: counted(i) }).collect(),
         })
     }
@@ -122,9 +105,9 @@ impl Ledger {
     }
 
     fn write_tables(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { head_size, tile_q, tile_kv, stages, staging_warps, threads, .. } = self;
+        let Self { head_size, tile_q, tile_kv, structure, threads, .. } = self;
         writeln!(out, "# {tile_q} rows, tiles of {tile_kv} positions, head size {head_size}\n")?;
-        write!(out, "{stages} stages, {staging_warps} staging warps, {threads} threads. ")?;
+        write!(out, "{structure}, {threads} threads. ")?;
         match self.kernel {
             Some(kernel) => writeln!(out, "`{kernel}`; counted by the emulator.\n")?,
             None => writeln!(out, "No kernel is compiled with this geometry: computed, not counted.\n")?,
@@ -151,32 +134,20 @@ impl Ledger {
     }
 }
 
-fn registers(g: Geometry) -> Vec<Registers> {
-    [
-        ("O, accumulators", g.out_registers()),
-        ("S and then P, accumulators", g.score_registers()),
-        ("P, the operand in use", g.weight_registers()),
-        ("Q, K, V, operands, at most", g.operand_registers()),
-        ("m and l of two rows", g.row_registers()),
-        ("addresses and counters, estimated", g.address_registers()),
-    ]
-    .map(|(what, registers)| Registers { what, registers })
-    .to_vec()
+/// The structure in words.
+fn structure(tiles: Tiles) -> String {
+    match tiles {
+        Tiles::Registers(g) => format!(
+            "S and P in the registers, {} of K and V, {} that only copy",
+            plural(g.stages, "stage"),
+            plural(g.staging_warps, "warp"),
+        ),
+        Tiles::Shared(g) => format!("S and P through shared memory, {} f32 after a row of S", g.padding),
+    }
 }
 
-fn parts(g: Geometry) -> Vec<Part> {
-    let bytes = |rows: u32| rows * g.stride() * 2;
-    let mut parts = vec![Part { what: format!("Q, {} rows", g.tile_q), offset: 0, bytes: bytes(g.tile_q) }];
-    let places = [("K", Geometry::keys as fn(Geometry, u32) -> u32), ("V", Geometry::values)];
-    for (matrix, place) in places {
-        for stage in 0..g.stages {
-            let what = format!("{matrix}, {} rows, stage {stage}", g.tile_kv);
-            parts.push(Part { what, offset: place(g, stage) * 2, bytes: bytes(g.tile_kv) });
-        }
-    }
-    let what = "O over them, after the last tile, if rows are missing".to_owned();
-    parts.push(Part { what, offset: 0, bytes: g.out_bytes() });
-    parts
+fn plural(number: u32, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]
@@ -190,19 +161,19 @@ mod tests {
     fn the_map_has_no_gaps_and_no_overlap() {
         for kernel in Kernel::ALL {
             let mut end = 0;
-            let parts = parts(kernel.geometry());
+            let parts = kernel.tiles().parts();
             let (out, staged) = parts.split_last().unwrap();
             for part in staged {
                 assert_eq!(part.offset, end, "{}: {}", kernel.name(), part.what);
                 end += part.bytes;
             }
-            assert_eq!(end.max(out.bytes), kernel.geometry().shared_bytes(), "{}", kernel.name());
+            assert_eq!(end.max(out.bytes), kernel.tiles().shared_bytes(), "{}", kernel.name());
         }
     }
 
     #[test]
     fn a_number_that_is_not_as_computed_is_named() {
-        let mut ledger = Ledger::new(Kernel::Tkv16.geometry(), |_| None).unwrap();
+        let mut ledger = Ledger::new(Kernel::Tkv16.tiles(), |_| None).unwrap();
         ledger.check().unwrap();
         let line = ledger.tile.iter_mut().find(|line| line.what == "barriers").unwrap();
         line.counted = Some(3);
@@ -217,7 +188,7 @@ mod tests {
     #[test]
     fn every_kernels_tile_costs_what_its_geometry_says() {
         for kernel in Kernel::ALL {
-            Ledger::new(kernel.geometry(), |_| None).unwrap().check().unwrap();
+            Ledger::new(kernel.tiles(), |_| None).unwrap().check().unwrap();
         }
     }
 }

@@ -37,6 +37,8 @@ pub struct Report {
     rows: Vec<Row>,
     timing: Option<Timing>,
     verdict: Option<Verdict>,
+    before: Option<&'static str>,
+    timing_before: Option<Timing>,
 }
 
 /// One number of both kernels, and the claims about it.
@@ -76,7 +78,8 @@ impl Report {
         let rows = outcome.findings.as_ref().map_or_else(Vec::new, |findings| {
             Metric::ALL.iter().map(|&metric| row(experiment, findings, metric)).collect()
         });
-        let timing = outcome.findings.and_then(|findings| findings.timing);
+        let timing = outcome.findings.as_ref().and_then(|findings| findings.timing);
+        let timing_before = outcome.findings.as_ref().and_then(|findings| findings.before);
         Self {
             name: experiment.name,
             title: experiment.title,
@@ -92,6 +95,8 @@ impl Report {
             rows,
             timing,
             verdict: timing.map(|timing| timing.comparison.verdict()),
+            before: experiment.before.map(Kernel::name),
+            timing_before,
         }
     }
 
@@ -134,13 +139,18 @@ impl Report {
         writeln!(out)?;
         let rows = self.rows.iter().flat_map(Row::lines);
         table(out, ["what", "landed", "variant", "the source says", "where", "seen"], rows)?;
-        match (&self.timing, self.verdict) {
-            (Some(timing), Some(verdict)) => self.write_timing(out, timing, verdict),
-            _ => writeln!(out, "\nNot timed: there is no GPU."),
+        match &self.timing {
+            Some(timing) => self.write_timing(out, self.landed, timing)?,
+            None => writeln!(out, "\nNot timed: there is no GPU.")?,
+        }
+        match (&self.timing_before, self.before) {
+            (Some(timing), Some(before)) => self.write_timing(out, before, timing),
+            _ => Ok(()),
         }
     }
 
-    fn write_timing(&self, out: &mut dyn Write, timing: &Timing, verdict: Verdict) -> io::Result<()> {
+    /// The times of the variant and of the kernel called `one`.
+    fn write_timing(&self, out: &mut dyn Write, one: &str, timing: &Timing) -> io::Result<()> {
         let comparison = timing.comparison;
         // Two products of tokens² / 2 · head size multiplications and additions for each head.
         let operations = 2.0 * (self.heads * self.head_size) as f64 * (self.tokens as f64).powi(2);
@@ -148,16 +158,17 @@ impl Report {
         let spread = |s: super::timing::Spread| format!("{:.4} ({:.4} to {:.4})", s.median, s.low, s.high);
         writeln!(
             out,
-            "\nIn turns, {} launches a batch, median and where eight tenths lie: landed {} ms, {:.0} TFLOP/s; \
-             variant {} ms, {:.0} TFLOP/s. Their ratio {}, the landed kernel against itself {}: {}.",
+            "\nIn turns, {} launches a batch, median and where eight tenths lie: `{one}` {} ms, {:.0} TFLOP/s; \
+             `{}` {} ms, {:.0} TFLOP/s. Their ratio {}, the first against itself {}: {}.",
             timing.launches,
             spread(comparison.one),
             rate(comparison.one.median),
+            self.variant,
             spread(comparison.other),
             rate(comparison.other.median),
             spread(comparison.ratio),
             spread(comparison.noise),
-            match verdict {
+            match comparison.verdict() {
                 Verdict::Faster => "the variant is faster",
                 Verdict::Slower => "the variant is slower",
                 Verdict::InTheNoise => "no difference beyond the noise",
@@ -173,7 +184,7 @@ fn row(experiment: &Experiment, findings: &Findings, metric: Metric) -> Row {
     let claims = experiment.claims.iter().filter(|claim| claim.metric == metric);
     let claims = claims.map(|&claim| {
         let found = if claim.subject == Subject::Landed { landed } else { variant };
-        Judged { claim, seen: found.map_or(Seen::NotSeen, |found| judge(claim.says, found, findings)) }
+        Judged { claim, seen: found.map_or(Seen::NotSeen, |found| judge(&claim, found, findings)) }
     });
     Row { metric, landed, variant, claims: claims.collect() }
 }
@@ -205,11 +216,12 @@ fn number(findings: &Findings, of: &Measured, metric: Metric, subject: Subject) 
             Subject::Variant => c.other.median,
         }),
         Metric::Ratio => comparison.and_then(|c| variant_alone(c.ratio.median)),
+        Metric::RatioBefore => findings.before.and_then(|t| variant_alone(t.comparison.ratio.median)),
     }
 }
 
-fn judge(says: Said, found: f64, findings: &Findings) -> Seen {
-    let holds = match says {
+fn judge(claim: &Claim, found: f64, findings: &Findings) -> Seen {
+    let holds = match claim.says {
         Said::Exactly(number) => found == number,
         Said::AtMost(most) => found <= most,
         Said::MoreThan(less) => found > less,
@@ -221,7 +233,8 @@ fn judge(says: Said, found: f64, findings: &Findings) -> Seen {
             } else {
                 Verdict::InTheNoise
             };
-            let Some(timing) = findings.timing else { return Seen::NotSeen };
+            let timing = if claim.metric == Metric::Ratio { findings.timing } else { findings.before };
+            let Some(timing) = timing else { return Seen::NotSeen };
             let small = (found - 1.0).abs() <= SOURCE_NOISE;
             timing.comparison.verdict() == said || (said == Verdict::InTheNoise && small)
         }
@@ -265,7 +278,7 @@ impl Metric {
         match self {
             Self::Error => format!("{number:.1e}"),
             Self::Milliseconds => format!("{number:.4}"),
-            Self::Ratio => format!("{number:.3}"),
+            Self::Ratio | Self::RatioBefore => format!("{number:.3}"),
             _ => grouped(number as u64),
         }
     }

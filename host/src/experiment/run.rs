@@ -3,10 +3,11 @@
 use serde::Serialize;
 
 use super::compare::{Difference, Element, parity};
+use super::count::counted;
 use super::kernel::Kernel;
 use super::machine::{Machine, Taken, Timing};
 use super::problem::{Problem, Uploaded};
-use super::tile::TileCost;
+use super::tiles::TileCost;
 use super::variants::Experiment;
 use crate::cuda::Error;
 use crate::cuda::ops::AttentionShape;
@@ -83,8 +84,10 @@ pub struct Findings {
     pub variant: Measured,
     /// How the variant's bits differ from the landed kernel's.
     pub difference: Difference,
-    /// Both in turns, on a device.
+    /// Landed kernel and variant in turns, on a device.
     pub timing: Option<Timing>,
+    /// The kernel before and the variant in turns, on a device, if there is one.
+    pub before: Option<Timing>,
 }
 
 /// What came of an experiment.
@@ -96,10 +99,12 @@ pub struct Outcome {
     pub findings: Option<Findings>,
 }
 
-/// Steps that [`run`] reports, for so many options.
+/// Steps that [`run`] reports: of each kernel parity on every shape and reproducibility, identity,
+/// the counters of two kernels, and timing.
 #[must_use]
-pub fn steps(options: &Options) -> usize {
-    2 * (options.shapes.len() + 1) + 2 + 1 + 3
+pub fn steps(experiment: &Experiment, options: &Options) -> usize {
+    let kernels = 2 + usize::from(experiment.before.is_some());
+    kernels * (options.shapes.len() + 2) + 1 + 2 + 1
 }
 
 /// Runs an experiment. `step` is told what begins.
@@ -136,13 +141,15 @@ impl<M: Machine> Gates<'_, M> {
         experiment: &Experiment,
         step: &mut dyn FnMut(&str),
     ) -> Result<Option<Findings>, Error> {
-        let kernels = [Kernel::Landed, experiment.variant];
-        let (mut errors, mut outputs) = ([0.0; 2], [const { Vec::new() }; 2]);
-        for (i, kernel) in kernels.into_iter().enumerate() {
-            let Some(error) = self.parity(kernel, &mut outputs[i], step)? else { return Ok(None) };
-            errors[i] = error;
+        let (landed, variant) = (Kernel::Landed, experiment.variant);
+        let kernels: Vec<Kernel> = [landed, variant].into_iter().chain(experiment.before).collect();
+        let (mut errors, mut outputs) = (Vec::new(), Vec::new());
+        for &kernel in &kernels {
+            let Some((error, output)) = self.parity(kernel, step)? else { return Ok(None) };
+            errors.push(error);
+            outputs.push(output);
         }
-        for (kernel, output) in kernels.into_iter().zip(&outputs) {
+        for (&kernel, output) in kernels.iter().zip(&outputs) {
             step("reproducibility");
             let again = self.machine.run_again(self.inputs, kernel)?;
             let difference = Difference::between(output, &again, &self.prompt.shape);
@@ -151,38 +158,36 @@ impl<M: Machine> Gates<'_, M> {
             }
         }
         step("identity");
-        let [landed, variant] = kernels;
         let difference = Difference::between(&outputs[0], &outputs[1], &self.prompt.shape);
         let promised = experiment.promises_identity();
-        let contract =
-            if promised { "promised by the contract" } else { "not promised, other tiles of positions" };
+        let contract = if promised {
+            "promised by the contract"
+        } else {
+            "not promised: the sums are grouped otherwise"
+        };
         let seen = format!("{}; {contract}", describe(&difference));
         if !self.gate("identity with the landed kernel", variant, difference.is_none() || !promised, seen) {
             return Ok(None);
         }
         let mut measured = |kernel: Kernel, error: f64| -> Result<Measured, Error> {
             step("counters");
-            Ok(Measured {
-                kernel,
-                error,
-                taken: self.machine.taken(kernel)?,
-                tile: TileCost::counted(kernel)?,
-            })
+            Ok(Measured { kernel, error, taken: self.machine.taken(kernel)?, tile: counted(kernel)? })
         };
         let (landed, variant) = (measured(landed, errors[0])?, measured(variant, errors[1])?);
         step("timing");
-        let timing = self.machine.time(self.prompt, kernels, self.options.pairs)?;
-        Ok(Some(Findings { landed, variant, difference, timing }))
+        let time = |other| self.machine.time(self.prompt, [other, experiment.variant], self.options.pairs);
+        let timing = time(Kernel::Landed)?;
+        let before = experiment.before.map(time).transpose()?.flatten();
+        Ok(Some(Findings { landed, variant, difference, timing, before }))
     }
 
-    /// Every shape against f64, then rows of the prompt; what the prompt gave stays in `output`.
-    /// The largest error, or nothing if the gate is red.
+    /// Every shape against f64, then rows of the prompt. The largest error and the prompt's output,
+    /// or nothing if the gate is red.
     fn parity(
         &mut self,
         kernel: Kernel,
-        output: &mut Vec<f32>,
         step: &mut dyn FnMut(&str),
-    ) -> Result<Option<f64>, Error> {
+    ) -> Result<Option<(f64, Vec<f32>)>, Error> {
         let queue = self.machine.queue();
         let mut worst = 0.0_f64;
         for &(tokens, start) in &self.options.shapes {
@@ -200,11 +205,11 @@ impl<M: Machine> Gates<'_, M> {
             }
         }
         step("parity");
-        *output = self.inputs.run(queue, kernel)?;
+        let output = self.inputs.run(queue, kernel)?;
         let tokens = self.options.tokens;
         let sampled = self.options.sampled.min(tokens);
         let rows = (0..sampled).map(|i| if i + 1 == sampled { tokens - 1 } else { i * tokens / sampled });
-        match check_rows(self.prompt, output, rows) {
+        match check_rows(self.prompt, &output, rows) {
             Ok(error) => worst = worst.max(error),
             Err(seen) => {
                 self.gate("parity", kernel, false, format!("{tokens} tokens: {seen}"));
@@ -217,7 +222,7 @@ impl<M: Machine> Gates<'_, M> {
             super::PARITY
         );
         self.gate("parity", kernel, true, seen);
-        Ok(Some(worst))
+        Ok(Some((worst, output)))
     }
 
     /// Enters a gate; whether it is green.
@@ -259,7 +264,7 @@ fn describe(difference: &Difference) -> String {
     };
     let ulp = |ulp: Option<u32>| ulp.map_or_else(|| "not a number".to_owned(), |ulp| format!("{ulp} ULP"));
     format!(
-        "{} of {} elements differ, first {} ({} and {}: {}), at most {}",
+        "{} of {} elements differ, first {} ({} and {}: {}), at most {} and {:.1e}",
         difference.different,
         difference.elements,
         place(first.element),
@@ -267,6 +272,7 @@ fn describe(difference: &Difference) -> String {
         first.other,
         ulp(first.ulp),
         ulp(difference.most_ulp),
+        difference.most,
     )
 }
 
@@ -299,7 +305,7 @@ mod tests {
         other[20] = 1.0 + f32::EPSILON;
         assert_eq!(
             describe(&Difference::between(&one, &other, &shape)),
-            "1 of 32 elements differ, first token 1, head 0, dimension 4 (1 and 1.0000001: 1 ULP), at most 1 ULP"
+            "1 of 32 elements differ, first token 1, head 0, dimension 4 (1 and 1.0000001: 1 ULP), at most 1 ULP and 1.2e-7"
         );
     }
 }

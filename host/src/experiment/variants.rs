@@ -8,6 +8,7 @@
 use serde::Serialize;
 
 use super::kernel::Kernel;
+use super::tiles::Tiles;
 
 /// What a claim is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -15,7 +16,7 @@ use super::kernel::Kernel;
 pub enum Metric {
     /// The largest error against f64.
     Error,
-    /// Whether the bits are those of the landed kernel.
+    /// How many elements have not the bits of the landed kernel.
     Identity,
     /// Registers of a thread.
     Registers,
@@ -43,11 +44,13 @@ pub enum Metric {
     Milliseconds,
     /// The variant's time over the landed kernel's.
     Ratio,
+    /// The variant's time over that of the kernel it was a variant of.
+    RatioBefore,
 }
 
 impl Metric {
     /// All of them, in the order of a report.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Error,
         Self::Identity,
         Self::Registers,
@@ -63,6 +66,7 @@ impl Metric {
         Self::Barriers,
         Self::Milliseconds,
         Self::Ratio,
+        Self::RatioBefore,
     ];
 
     /// Its name in a table.
@@ -84,6 +88,7 @@ impl Metric {
             Self::Barriers => "a tile: barriers",
             Self::Milliseconds => "milliseconds of a launch, median",
             Self::Ratio => "time over the landed kernel's",
+            Self::RatioBefore => "time over that of the kernel before",
         }
     }
 }
@@ -137,6 +142,8 @@ pub struct Experiment {
     pub title: &'static str,
     /// The variant's kernel.
     pub variant: Kernel,
+    /// The kernel that the source compared it with, if that was not the landed one; timed as well.
+    pub before: Option<Kernel>,
     /// What is claimed.
     pub claims: &'static [Claim],
 }
@@ -155,8 +162,8 @@ const fn claim(
 }
 
 use Metric::{
-    Barriers, BlocksOnGb10, CopiedBytes, Error, Identity, Ratio, Registers, RoundTripBytes, SharedBytes,
-    SpillBytes,
+    Barriers, BlocksOnGb10, Conflicts, CopiedBytes, Error, Identity, Ratio, RatioBefore, Registers,
+    RoundTripBytes, SharedBytes, SpillBytes,
 };
 use Said::{AtMost, Exactly, MoreThan};
 use Subject::{Landed, Variant};
@@ -164,9 +171,43 @@ use Subject::{Landed, Variant};
 /// All experiments, in the order of the documents.
 pub const ALL: &[Experiment] = &[
     Experiment {
+        name: "r46",
+        title: "S and P through shared memory, with tiles of 32 positions and padded rows of S",
+        variant: Kernel::SharedPadded,
+        before: Some(Kernel::Shared),
+        claims: &[
+            claim(BlocksOnGb10, Variant, Exactly(2.0), "two blocks of eight warps", "r48 §2"),
+            claim(Conflicts, Variant, Exactly(0.0), "padding against it", "r48 §2"),
+            claim(RatioBefore, Variant, Said::Ratio(0.888), "5.16 ms to 4.58 ms", "r48 §1"),
+        ],
+    },
+    Experiment {
+        name: "r48",
+        title: "S and P through shared memory: the structure before, tiles of 64 positions",
+        variant: Kernel::Shared,
+        before: None,
+        claims: &[
+            claim(Error, Landed, AtMost(1e-4), "parity holds", "r48 §3.3"),
+            claim(Registers, Landed, Exactly(124.0), "some 120 by its ledger", "r48 §2"),
+            claim(SpillBytes, Landed, Exactly(0.0), "nothing is spilled", "r48 §2"),
+            claim(SharedBytes, Landed, Exactly(34_816.0), "Q, K and V alone", "r48 §2"),
+            claim(SharedBytes, Variant, Exactly(69_376.0), "69.38 KB", "r48 §1"),
+            claim(BlocksOnGb10, Landed, Exactly(2.0), "limited by shared memory", "r48 §2"),
+            claim(BlocksOnGb10, Variant, Exactly(1.0), "limited by shared memory", "r48 §1"),
+            claim(RoundTripBytes, Landed, Exactly(0.0), "S and P never leave the registers", "r48 §2"),
+            claim(Conflicts, Variant, MoreThan(0.0), "rows of S all begin in the same bank: 8-way", "r48 §2"),
+            claim(RoundTripBytes, Variant, Exactly(57_344.0), "56 KB: S 16 and 16, P 8 and 16", "r48 §2"),
+            claim(CopiedBytes, Landed, Exactly(16_384.0), "K and V of 32 positions", "r48 §3.1"),
+            claim(Barriers, Landed, Exactly(3.0), "one less than before", "r48 §2"),
+            claim(Barriers, Variant, Exactly(4.0), "one of them for the rows that cross warps", "r48 §2"),
+            claim(Ratio, Variant, Said::Ratio(2.434), "2.12 ms, 5.16 ms before: 2.43 times", "r48 §5"),
+        ],
+    },
+    Experiment {
         name: "r50",
         title: "tiles of 16 positions instead of 32",
         variant: Kernel::Tkv16,
+        before: None,
         claims: &[
             claim(Error, Variant, AtMost(1e-4), "parity holds, errors are of the order of 1e-4", "r50 §4"),
             claim(
@@ -207,6 +248,7 @@ pub const ALL: &[Experiment] = &[
         name: "r57",
         title: "blocks of 48 rows, two stages of K and V, a warp that only copies",
         variant: Kernel::Tq48Double,
+        before: None,
         claims: &[
             claim(SharedBytes, Variant, Exactly(47_872.0), "48 rows of Q, two stages of K and V", "r57 §1"),
             claim(BlocksOnGb10, Variant, Exactly(2.0), "as many as before", "r57 §1"),
@@ -223,6 +265,7 @@ pub const ALL: &[Experiment] = &[
         name: "tkv64",
         title: "tiles of 64 positions instead of 32",
         variant: Kernel::Tkv64,
+        before: None,
         claims: &[
             claim(
                 Identity,
@@ -239,6 +282,7 @@ pub const ALL: &[Experiment] = &[
         name: "tq128",
         title: "blocks of 128 rows instead of 64",
         variant: Kernel::Tq128,
+        before: None,
         claims: &[claim(
             Identity,
             Variant,
@@ -251,6 +295,7 @@ pub const ALL: &[Experiment] = &[
         name: "double",
         title: "two stages of K and V, with 64 rows as before",
         variant: Kernel::Double,
+        before: None,
         claims: &[
             claim(
                 Identity,
@@ -277,11 +322,14 @@ impl Experiment {
         ALL.iter().find(|experiment| experiment.name == name)
     }
 
-    /// Whether the numeric contract of the kernels promises the landed kernel's bits: the tiles of
-    /// positions are the same.
+    /// Whether the numeric contract of the kernels promises the same bits: both keep S and P in the
+    /// registers, and their tiles of positions are the same.
     #[must_use]
     pub fn promises_identity(&self) -> bool {
-        self.variant.geometry().tile_kv == Kernel::Landed.geometry().tile_kv
+        match (self.variant.tiles(), Kernel::Landed.tiles()) {
+            (Tiles::Registers(variant), Tiles::Registers(landed)) => variant.tile_kv == landed.tile_kv,
+            _ => false,
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! The launches of attention's kernels: `gpu::attention`.
 
-use gpu::attention::{Attention, FaPrefillF16kv, Scaling, Sight};
+use gpu::attention::{Attention, AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared, Scaling, Sight};
 use gpu::simt::emulator::Lane;
 use gpu::simt::{Contract, Kernel};
 use half::f16;
+use tracing::warn;
 
 use super::Check;
 use crate::cuda::{Error, Queue, View, ViewMut};
@@ -53,13 +54,14 @@ impl AttentionShape {
     }
 }
 
-/// A prefill kernel: arguments that are an [`Attention`] problem, and one head size.
+/// A prefill kernel: arguments that are an [`Attention`] problem, and a head size.
 pub trait Prefill: Contract + for<'a> Kernel<Lane<'a>> + sealed::Sealed {
-    /// Elements of a row of one head.
-    const HEAD_SIZE: u32;
+    /// Elements of a row of one head, if the kernel is made for one size.
+    const HEAD_SIZE: Option<u32>;
 
-    /// The kernel of a problem.
-    fn of(problem: Attention) -> Self;
+    /// The kernel of a problem with this head size, which is [`HEAD_SIZE`](Self::HEAD_SIZE) if there is
+    /// one.
+    fn of(problem: Attention, head_size: u32) -> Self;
 }
 
 mod sealed {
@@ -67,47 +69,85 @@ mod sealed {
     pub trait Sealed {}
 }
 
-impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: u32, const STAGING_WARPS: u32>
-    sealed::Sealed for FaPrefillF16kv<HEAD_SIZE, TILE_Q, TILE_KV, STAGES, STAGING_WARPS>
-{
+macro_rules! prefill_kernel {
+    ($Kernel:ident<$($parameter:ident),*>) => {
+        impl<$(const $parameter: u32),*> sealed::Sealed for $Kernel<$($parameter),*> {}
+
+        impl<$(const $parameter: u32),*> Prefill for $Kernel<$($parameter),*> {
+            const HEAD_SIZE: Option<u32> = Some(HEAD_SIZE);
+
+            fn of(problem: Attention, _: u32) -> Self {
+                Self(problem)
+            }
+        }
+    };
 }
 
-impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: u32, const STAGING_WARPS: u32>
-    Prefill for FaPrefillF16kv<HEAD_SIZE, TILE_Q, TILE_KV, STAGES, STAGING_WARPS>
-{
-    const HEAD_SIZE: u32 = HEAD_SIZE;
+prefill_kernel!(FaPrefillF16kv<HEAD_SIZE, TILE_Q, TILE_KV, STAGES, STAGING_WARPS>);
+prefill_kernel!(FaPrefillF16kvShared<HEAD_SIZE, TILE_KV, PADDING>);
 
-    fn of(problem: Attention) -> Self {
-        Self(problem)
+impl sealed::Sealed for AttnNaive {}
+
+impl Prefill for AttnNaive {
+    const HEAD_SIZE: Option<u32> = None;
+
+    fn of(problem: Attention, head_size: u32) -> Self {
+        Self { problem, head_size }
     }
 }
 
-/// Head sizes that [`attention`] has a kernel for.
+/// Head sizes that [`attention`] has a fast kernel for.
 pub const PREFILL_HEAD_SIZES: [usize; 5] = [64, 80, 96, 128, 256];
 
 /// Attention of a prompt, with the kernel for its head size: `out` is `tokens × heads × head size`,
-/// as `query`; `keys` and `values` are `positions × KV heads × head size`.
+/// as `query`; keys and values, together `cache`, are `positions × KV heads × head size`.
+///
+/// Where a block cannot have enough shared memory for it, `fa_prefill_f16kv_shared` runs, and then
+/// `attn_naive`, which also runs for all head sizes but [`PREFILL_HEAD_SIZES`]. Each time a warning
+/// says so.
 ///
 /// # Errors
-/// [`Error::Contract`] for a head size without a kernel, and as [`prefill`].
+/// As [`prefill`].
 pub fn attention(
     queue: &impl Queue,
     out: ViewMut<'_, f32>,
     query: View<'_, f16>,
-    [keys, values]: [View<'_, f16>; 2],
+    cache: [View<'_, f16>; 2],
     shape: &AttentionShape,
 ) -> Result<(), Error> {
-    let cache = [keys, values];
     match shape.head_size {
-        64 => prefill::<FaPrefillF16kv<64>>(queue, out, query, cache, shape),
-        80 => prefill::<FaPrefillF16kv<80>>(queue, out, query, cache, shape),
-        96 => prefill::<FaPrefillF16kv<96>>(queue, out, query, cache, shape),
-        128 => prefill::<FaPrefillF16kv<128>>(queue, out, query, cache, shape),
-        256 => prefill::<FaPrefillF16kv<256>>(queue, out, query, cache, shape),
-        other => Err(Error::Contract {
-            kernel: FaPrefillF16kv::<128>::NAME,
-            what: format!("the head size is {other}, there are kernels for {PREFILL_HEAD_SIZES:?}"),
-        }),
+        64 => fastest::<FaPrefillF16kv<64>, FaPrefillF16kvShared<64>>(queue, out, query, cache, shape),
+        80 => fastest::<FaPrefillF16kv<80>, FaPrefillF16kvShared<80>>(queue, out, query, cache, shape),
+        96 => fastest::<FaPrefillF16kv<96>, FaPrefillF16kvShared<96>>(queue, out, query, cache, shape),
+        128 => fastest::<FaPrefillF16kv<128>, FaPrefillF16kvShared<128>>(queue, out, query, cache, shape),
+        256 => {
+            fastest::<FaPrefillF16kv<256>, FaPrefillF16kvShared<256, 32, 8>>(queue, out, query, cache, shape)
+        }
+        other => {
+            let naive = AttnNaive::NAME;
+            warn!("head size {other}: there are kernels for {PREFILL_HEAD_SIZES:?}; {naive} runs instead");
+            prefill::<AttnNaive>(queue, out, query, cache, shape)
+        }
+    }
+}
+
+/// The first of `P`, `F` and `attn_naive` that a block has enough shared memory for.
+fn fastest<P: Prefill, F: Prefill>(
+    queue: &impl Queue,
+    out: ViewMut<'_, f32>,
+    query: View<'_, f16>,
+    cache: [View<'_, f16>; 2],
+    shape: &AttentionShape,
+) -> Result<(), Error> {
+    let preferred = checked::<P>(queue, &out, query, cache, shape)?;
+    let fallback = checked::<F>(queue, &out, query, cache, shape)?;
+    // SAFETY: lengths, alignment and limits were just checked; out is borrowed alone.
+    match unsafe { queue.launch_or(preferred, fallback) } {
+        Err(error @ Error::SharedMemory { .. }) => {
+            warn!("{error}; {} runs instead", AttnNaive::NAME);
+            prefill::<AttnNaive>(queue, out, query, cache, shape)
+        }
+        result => result,
     }
 }
 
@@ -146,8 +186,10 @@ fn checked<K: Prefill>(
     let check = Check::<K>::new(queue);
     let &AttentionShape { causal, scale, softcap, .. } = shape;
     const MOST: u32 = i32::MAX.cast_unsigned();
-    check.that(shape.head_size == K::HEAD_SIZE as usize, || {
-        format!("the head size is {}, the kernel's is {}", shape.head_size, K::HEAD_SIZE)
+    let head_size = check.count(shape.head_size, "the head size", MOST)?;
+    check.that(head_size >= 1 && K::HEAD_SIZE.is_none_or(|size| size == head_size), || {
+        let size = K::HEAD_SIZE.map_or_else(|| "1 or more".to_owned(), |size| size.to_string());
+        format!("the head size is {head_size}, the kernel's is {size}")
     })?;
     let heads = check.count(shape.heads, "heads", MOST)?;
     let kv_heads = check.count(shape.kv_heads, "KV heads", MOST)?;
@@ -167,11 +209,11 @@ fn checked<K: Prefill>(
         format!("the scale {scale} with the softcap {softcap} is out of an f32's range")
     })?;
     let elements = |rows: u32, heads: u32, name: &str| {
-        let elements = u128::from(rows) * u128::from(heads) * u128::from(K::HEAD_SIZE);
+        let elements = u128::from(rows) * u128::from(heads) * u128::from(head_size);
         let count = u32::try_from(elements).map(u64::from);
         count.map_err(|_| Error::Contract {
             kernel: K::NAME,
-            what: format!("{name} of {rows} × {heads} × {} elements, the most are 2^32 - 1", K::HEAD_SIZE),
+            what: format!("{name} of {rows} × {heads} × {head_size} elements, the most are 2^32 - 1"),
         })
     };
     let rows = elements(tokens, heads, "query")?;
@@ -180,7 +222,7 @@ fn checked<K: Prefill>(
     check.view(&query, "query", rows, 16)?;
     check.view(&keys, "keys", cached, 16)?;
     check.view(&values, "values", cached, 16)?;
-    let kernel = K::of(Attention {
+    let problem = Attention {
         out: out.start(),
         query: query.start(),
         keys: keys.start(),
@@ -192,9 +234,106 @@ fn checked<K: Prefill>(
         group: heads / kv_heads,
         sight: Sight::new(causal, window),
         scaling,
-    });
-    let tiles = kernel.launch().grid.y;
-    check
-        .that(tiles <= 65_535, || format!("{tokens} tokens are {tiles} tiles of rows, the most are 65535"))?;
+    };
+    let kernel = K::of(problem, head_size);
+    let grid = kernel.launch().grid;
+    check.that(grid.y <= 65_535, || {
+        format!("{tokens} tokens of {heads} heads are {} by {} blocks, the most are 65535", grid.x, grid.y)
+    })?;
     Ok(kernel)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use bytemuck::Pod;
+
+    use super::*;
+    use crate::cuda::{Buffer, Emulated, Owner};
+    use crate::experiment::{PARITY, Problem};
+
+    /// An emulator whose blocks have less shared memory, and that knows what ran.
+    struct Small {
+        emulated: Emulated,
+        most: u32,
+        ran: std::cell::RefCell<Vec<&'static str>>,
+    }
+
+    impl Queue for Small {
+        fn owner(&self) -> Owner {
+            self.emulated.owner()
+        }
+
+        fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
+            self.emulated.input(name, elements)
+        }
+
+        fn output<T: Pod>(&self, name: &str, len: usize) -> Result<Buffer<T>, Error> {
+            self.emulated.output(name, len)
+        }
+
+        fn in_out<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
+            self.emulated.in_out(name, elements)
+        }
+
+        unsafe fn launch<K>(&self, kernel: K) -> Result<(), Error>
+        where
+            K: for<'a> Kernel<Lane<'a>>,
+        {
+            let (needed, limit) = (kernel.launch().shared_bytes.into(), self.most.into());
+            if needed > limit {
+                let device = "a small device".to_owned();
+                return Err(Error::SharedMemory { kernel: K::NAME, device, needed, limit });
+            }
+            self.ran.borrow_mut().push(K::NAME);
+            // SAFETY: the caller's.
+            unsafe { self.emulated.launch(kernel) }
+        }
+
+        fn synchronize(&self) -> Result<(), Error> {
+            self.emulated.synchronize()
+        }
+    }
+
+    #[track_caller]
+    fn ran(head_size: usize, most: u32) -> &'static str {
+        let queue = Small { emulated: Emulated::new(), most, ran: Vec::new().into() };
+        let problem = Problem::random(AttentionShape::prompt(3, 4, [2, 1, head_size]), 1);
+        let query = queue.input("query", &problem.query).unwrap();
+        let keys = queue.input("keys", &problem.keys).unwrap();
+        let values = queue.input("values", &problem.values).unwrap();
+        let mut out = queue.output("out", query.len()).unwrap();
+        let cache = [keys.view(), values.view()];
+        attention(&queue, out.view_mut(), query.view(), cache, &problem.shape).unwrap();
+        let expected = (0..3).flat_map(|token| problem.reference(token));
+        for (found, expected) in out.read().unwrap().into_iter().zip(expected) {
+            assert!((f64::from(found) - expected).abs() <= PARITY, "{found}, expected {expected}");
+        }
+        let ran = queue.ran.into_inner();
+        assert_eq!(ran.len(), 1, "{ran:?}");
+        ran[0]
+    }
+
+    #[test]
+    fn the_kernel_is_that_of_the_head_size() {
+        let names = PREFILL_HEAD_SIZES.map(|head_size| ran(head_size, u32::MAX));
+        let expected = [
+            "fa_prefill_f16kv_hd64",
+            "fa_prefill_f16kv_hd80",
+            "fa_prefill_f16kv_hd96",
+            "fa_prefill_f16kv",
+            "fa_prefill_f16kv_hd256",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(ran(32, u32::MAX), "attn_naive");
+        assert_eq!(ran(7, u32::MAX), "attn_naive");
+    }
+
+    #[test]
+    fn without_enough_shared_memory_a_simpler_kernel_runs() {
+        assert_eq!(ran(128, 34_816), "fa_prefill_f16kv");
+        assert_eq!(ran(128, 34_815), "attn_naive", "the structure before takes more");
+        assert_eq!(ran(256, 48 << 10), "attn_naive");
+    }
 }
