@@ -205,11 +205,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const PADDING: u32> Contract
     };
 
     fn launch(&self) -> Launch {
-        Launch {
-            grid: self.0.grid(TILE_Q),
-            threads: THREADS,
-            shared_bytes: Self::GEOMETRY.shared_bytes(),
-        }
+        Launch { grid: self.0.grid(TILE_Q), threads: THREADS, shared_bytes: Self::GEOMETRY.shared_bytes() }
     }
 }
 
@@ -350,8 +346,8 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const PADDING: u32>
             // finite number in place of the maximum makes P zero, which is what it is.
             let finite = if max == f32::NEG_INFINITY { 0.0 } else { max };
             let offset = -(finite * log2);
-            // 1 if the maximum stays, 0 in the first tile, where it was -∞.
-            let factor = s.exp2_approx(s.fma(max_before, log2, offset));
+            // 1, exactly, if the maximum stays; 0 in the first tile, where it was -∞.
+            let factor = s.exp2_approx((max_before - finite) * log2);
             let weights = scores.map(|x| s.exp2_approx(s.fma(x, log2, offset)));
             let sum = s.fma(sum_before, factor, s.warp_sum(weights[0] + weights[1]));
 
@@ -556,9 +552,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const PADDING: u32>
         let g = Self::GEOMETRY;
         let from = s.shared().at(g.scores()).row(row, g.score_stride()).at(column);
         // SAFETY: the caller's.
-        unsafe {
-            if Self::COLUMNS == 2 { s.load_shared(from.cast()) } else { [s.load_shared(from), 0.0] }
-        }
+        unsafe { if Self::COLUMNS == 2 { s.load_shared(from.cast()) } else { [s.load_shared(from), 0.0] } }
     }
 
     /// Writes a lane's part of a row of P, rounded to f16: two elements, or the first.

@@ -10,7 +10,6 @@ use std::vec::Vec;
 use reference::{Case, Inputs};
 
 use super::{Attention, Scaling, Sight};
-use crate::simt::Global;
 use crate::simt::emulator::{Counters, Emulator, EmulatorError, Lane, Memory};
 use crate::simt::{Contract, Kernel};
 

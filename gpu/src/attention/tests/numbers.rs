@@ -35,9 +35,12 @@ fn cases(head_size: usize) -> Vec<Case> {
         Case { start: 100, positions: 50, window: 5, kv_heads: 1, ..prompt(64) },
         Case { start: 100, positions: 50, window: 5, kv_heads: 1, ..prompt(7) },
     ];
-    if head_size == 128 {
+    match head_size {
         // Several tiles each way.
-        cases.push(Case { start: 37, positions: 166, kv_heads: 1, group: 2, ..prompt(129) });
+        128 => cases.push(Case { start: 37, positions: 166, kv_heads: 1, group: 2, ..prompt(129) }),
+        20 | 64 => {}
+        // The edges are the same ones.
+        _ => cases.truncate(4),
     }
     cases
 }
@@ -57,7 +60,11 @@ where
         assert_eq!(want.iter().any(|x| x.abs() > 0.01), (0..case.tokens).any(sees), "{case:?} is trivial");
         for (i, (&got, want)) in got.iter().zip(want).enumerate() {
             let error = (f64::from(got) - want).abs();
-            assert!(error <= bound, "{} of {case:?}, inputs {INPUTS:#x}: element {i} is {got}, not {want}", K::NAME);
+            assert!(
+                error <= bound,
+                "{} of {case:?}, inputs {INPUTS:#x}: element {i} is {got}, not {want}",
+                K::NAME
+            );
             worst = worst.max(error);
         }
     }
@@ -99,8 +106,8 @@ fn fa_prefill_f16kv_shared_computes_attention() {
 /// f32 throughout: what is left is the order of sums and the approximations of `ex2` and `rcp`.
 #[test]
 fn attn_naive_computes_attention() {
-    computes(64, 2e-6, |problem| AttnNaive { problem, head_size: 64 });
-    computes(17, 2e-6, |problem| AttnNaive { problem, head_size: 17 });
+    // No multiple of anything.
+    computes(20, 2e-6, |problem| AttnNaive { problem, head_size: 20 });
 }
 
 /// The same problem in two passes, and with other rows beside its own, has the same bits.
@@ -112,7 +119,8 @@ fn bits_do_not_depend_on_how_a_prompt_is_cut() {
         let (all, _) = play(&whole, &inputs, 0, kernel);
         for cut in [1, 40, 64, 90] {
             let rest = Case { tokens: whole.tokens - cut, start: cut, ..whole };
-            let (query, keys, values) = (inputs.query[cut * 64..].to_vec(), inputs.keys.clone(), inputs.values.clone());
+            let (query, keys, values) =
+                (inputs.query[cut * 64..].to_vec(), inputs.keys.clone(), inputs.values.clone());
             let (part, _) = play(&rest, &Inputs { query, keys, values }, 0, kernel);
             let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
             assert!(bits(&part) == bits(&all[cut * 64..]), "{}: cut at {cut}", K::NAME);

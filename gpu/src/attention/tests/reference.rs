@@ -97,8 +97,7 @@ impl Case {
             };
             let score = |position: usize| {
                 let products = query.iter().enumerate();
-                let sum: f64 =
-                    products.map(|(d, q)| q.to_f64() * cached(&inputs.keys, position, d)).sum();
+                let sum: f64 = products.map(|(d, q)| q.to_f64() * cached(&inputs.keys, position, d)).sum();
                 let score = sum * self.scale();
                 if self.softcap == 0.0 { score } else { self.softcap * (score / self.softcap).tanh() }
             };
