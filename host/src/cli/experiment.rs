@@ -56,10 +56,6 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
     kv_heads: Option<usize>,
 
-    /// Check every ragged shape on the emulator too, which takes minutes
-    #[arg(long)]
-    all_shapes: bool,
-
     /// Pairs of batches that are timed on a GPU
     #[arg(long, value_name = "N", default_value = "15")]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
@@ -124,19 +120,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             Err(UsageError(message.to_owned()).into())
         }
         Some(device) => {
-            let options = options(args, &ON_A_DEVICE, Options::every_shape())?;
+            let options = options(args, &ON_A_DEVICE)?;
             report(args, experiment, &device.stream()?, &options)
         }
         None => {
-            let shapes = if args.all_shapes { Options::every_shape() } else { Options::few_shapes() };
-            let options = options(args, &EMULATED, shapes)?;
+            let options = options(args, &EMULATED)?;
             let assembled = assembled(args.arch.as_deref(), &[Kernel::Landed, experiment.variant])?;
             report(args, experiment, &Emulation::new(assembled), &options)
         }
     }
 }
 
-fn options(args: &Args, size: &Size, shapes: Vec<(usize, usize)>) -> anyhow::Result<Options> {
+fn options(args: &Args, size: &Size) -> anyhow::Result<Options> {
     let heads = args.heads.unwrap_or(size.heads);
     let kv_heads =
         args.kv_heads.unwrap_or(if heads.is_multiple_of(size.kv_heads) { size.kv_heads } else { 1 });
@@ -145,7 +140,7 @@ fn options(args: &Args, size: &Size, shapes: Vec<(usize, usize)>) -> anyhow::Res
     }
     Ok(Options {
         heads: [heads, kv_heads, Kernel::Landed.tiles().head_size() as usize],
-        shapes,
+        shapes: Options::ragged(),
         tokens: args.tokens.unwrap_or(size.tokens),
         sampled: size.sampled,
         pairs: args.pairs,

@@ -137,7 +137,7 @@ impl Report {
             return writeln!(out, "\n{} is red: nothing else was run.", gate.gate);
         }
         writeln!(out)?;
-        let rows = self.rows.iter().flat_map(Row::lines);
+        let rows = self.rows.iter().filter(|row| !row.is_empty()).flat_map(Row::lines);
         table(out, ["what", "landed", "variant", "the source says", "where", "seen"], rows)?;
         match &self.timing {
             Some(timing) => self.write_timing(out, self.landed, timing)?,
@@ -243,6 +243,11 @@ fn judge(claim: &Claim, found: f64, findings: &Findings) -> Seen {
 }
 
 impl Row {
+    /// Whether nothing is known and nothing was claimed.
+    fn is_empty(&self) -> bool {
+        self.landed.is_none() && self.variant.is_none() && self.claims.is_empty()
+    }
+
     /// The number with its first claim, then a line for each further one.
     fn lines(&self) -> Vec<[String; 6]> {
         let number = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |x| self.metric.write(x));

@@ -38,14 +38,8 @@ const PREFIX: usize = 37;
 impl Options {
     /// Every length, with and without positions before it.
     #[must_use]
-    pub fn every_shape() -> Vec<(usize, usize)> {
+    pub fn ragged() -> Vec<(usize, usize)> {
         [0, PREFIX].into_iter().flat_map(|start| LENGTHS.map(|tokens| (tokens, start))).collect()
-    }
-
-    /// Those that the emulator has the time for.
-    #[must_use]
-    pub fn few_shapes() -> Vec<(usize, usize)> {
-        vec![(1, 0), (17, 0), (65, 0), (33, PREFIX)]
     }
 }
 
