@@ -97,10 +97,10 @@
 //!
 //! # Shape contract
 //!
-//! As for `fa_prefill_f16kv`; tiles of 32 or 64 positions. Head sizes of 16 to 256, as far as shared
-//! memory goes: with tiles of 64 up to 96 on sm_75, which grants a block 64 KiB, and up to 128 on
-//! sm_86, sm_89 and sm_120, which grant 99 KiB; with tiles of 32 up to 128 on sm_75 and 256 on
-//! the others. 128 with tiles of 32 stays below the 48 KiB that need no asking.
+//! As for `fa_prefill_f16kv`; tiles of 32 or 64 positions. Of the head sizes 64, 80, 96, 128 and 256,
+//! shared memory allows tiles of 64 up to 96 on sm_75, which grants a block 64 KiB, and up to 128 on
+//! sm_86, sm_89 and sm_120, which grant 99 KiB. With padded tiles of 32, 128 stays below the 48 KiB
+//! that need no asking, and 256 goes wherever 99 KiB are granted.
 //!
 //! # Numeric contract
 //!

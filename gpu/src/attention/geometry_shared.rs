@@ -11,7 +11,7 @@ pub struct SharedGeometry {
     pub head_size: u32,
     /// Positions of a tile of keys and values.
     pub tile_kv: u32,
-    /// f32 after each row of S: 0, or 8 more than a multiple of 16 with `tile_kv` counted in.
+    /// f32 after each row of S: none, or 8 more than a multiple of 16.
     pub padding: u32,
 }
 
