@@ -17,11 +17,12 @@ use crate::experiment::{
 };
 use crate::ptx::{self, Assembler};
 
-/// Run a variant of the attention kernel against the landed one, beside what the source says of it
+/// Run a variant of the attention kernel against the landed one
 ///
 /// Gates come first: parity with f64, the same bits run after run, the landed kernel's bits where the
 /// contract promises them. At the first red one it stops, and measures nothing. Then come registers,
-/// shared memory, occupancy, what a tile costs, and on a GPU the time of both in turns.
+/// shared memory, occupancy, what a tile costs, and on a GPU the time of both in turns, each beside what
+/// the source documents say of it.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Args {

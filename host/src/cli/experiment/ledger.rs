@@ -6,7 +6,7 @@ use super::{assembled, to_stdout};
 use crate::cli::UsageError;
 use crate::experiment::{Format, Ledger, Tiles};
 
-/// Print what a geometry of the attention kernel takes: registers, shared memory, traffic of a tile
+/// Print what a geometry takes: registers, shared memory, traffic of a tile
 ///
 /// Every number is computed from the tiles; what one tile moves is counted by the emulator too, where
 /// a kernel is compiled with them, and it is an error if the two differ.
