@@ -48,26 +48,36 @@ fn documented(text: &str) -> BTreeSet<&str> {
     rows.flat_map(|row| flags(row.split(" |").next().unwrap_or_default())).collect()
 }
 
+/// The commands that a command's `--help` lists, each with the words that lead to it.
+fn commands(of: &[&str]) -> Vec<Vec<String>> {
+    let text = help(of);
+    let lines = text.lines().skip_while(|line| *line != "Commands:").skip(1);
+    // What a command does may go on in further lines, which begin farther right.
+    let lines = lines.take_while(|line| !line.is_empty()).filter(|line| !line.starts_with("   "));
+    let names = lines.filter_map(|line| line.split_whitespace().next());
+    let names = names.filter(|name| *name != "help");
+    names.map(|name| of.iter().copied().chain([name]).map(str::to_owned).collect()).collect()
+}
+
 #[test]
 fn every_flag_is_documented_and_every_documented_flag_exists() {
     let page = read("docs/cli.md");
     let sections: Vec<_> = page.split("\n## ").collect();
     let common = documented(sections[0]);
-    let text = help(&[]);
-    let commands =
-        text.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let mut count = 0;
-    for command in commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
-        let mut named = sections.iter().filter(|section| section.lines().next() == Some(command));
+    let mut commands = commands(&[]);
+    assert!(commands.len() > 5, "{commands:?}");
+    while let Some(command) = commands.pop() {
+        let title = command.join(" ");
+        let mut named = sections.iter().filter(|section| section.lines().next() == Some(title.as_str()));
         let (Some(section), None) = (named.next(), named.next()) else {
-            panic!("docs/cli.md has not exactly one section `{command}`");
+            panic!("docs/cli.md has not exactly one section `{title}`");
         };
-        let text = help(&[command]);
+        let words: Vec<_> = command.iter().map(String::as_str).collect();
+        let text = help(&words);
         let expected: BTreeSet<_> = documented(section).union(&common).copied().collect();
-        assert_eq!(defined(&text), expected, "flags of `{command}`: the program's, and docs/cli.md's");
-        count += 1;
+        assert_eq!(defined(&text), expected, "flags of `{title}`: the program's, and docs/cli.md's");
+        commands.extend(self::commands(&words));
     }
-    assert!(count > 0, "no command in: {text}");
 }
 
 #[test]

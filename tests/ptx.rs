@@ -78,7 +78,7 @@ fn ptxas_takes_every_kernel_without_a_spill() {
     for (sm, architecture) in ARCHITECTURES {
         table += &format!(" {architecture} |");
         let variant = ptx::variant_for(sm).unwrap();
-        let usage = assembler.usage(variant, architecture).unwrap();
+        let usage = assembler.usage(variant, architecture, &[]).unwrap();
         for (entry, row) in gpu::kernels::ALL.iter().zip(&mut rows) {
             let name = entry.name;
             let kernel = usage.iter().find(|usage| usage.kernel == name);

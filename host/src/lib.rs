@@ -11,6 +11,7 @@ pub mod bench;
 pub mod cli;
 pub mod cpu;
 pub mod cuda;
+pub mod experiment;
 pub mod gguf;
 pub mod model;
 pub mod ptx;

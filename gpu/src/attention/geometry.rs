@@ -5,6 +5,9 @@ use core::ops::Range;
 use super::fa_prefill_f16kv::{FRAGMENT, MOST_OUT, MOST_SCORES};
 use crate::simt::WARP_LANES;
 
+/// Threads that a block can have on every architecture.
+const MOST_THREADS: u32 = 1024;
+
 /// The tiles of a prefill kernel, and all that follows from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -94,18 +97,103 @@ impl Geometry {
         if self.stages == 1 { 2 } else { 1 }
     }
 
+    /// Registers of a lane that hold O, 8 to an accumulator.
+    #[must_use]
+    pub const fn out_registers(self) -> u32 {
+        self.out_fragments() as u32 * 8
+    }
+
+    /// Registers of a lane that hold S of a tile and later P, 8 to an accumulator.
+    #[must_use]
+    pub const fn score_registers(self) -> u32 {
+        self.score_fragments() as u32 * 8
+    }
+
+    /// Registers of a lane for the one operand of P that is multiplied with.
+    #[must_use]
+    pub const fn weight_registers(self) -> u32 {
+        4
+    }
+
+    /// Registers of a lane for operands of Q, K and V, at most: two in use and the next two on
+    /// their way, 4 each.
+    #[must_use]
+    pub const fn operand_registers(self) -> u32 {
+        4 * 4
+    }
+
+    /// Registers of a lane for its two rows: their maxima and sums.
+    #[must_use]
+    pub const fn row_registers(self) -> u32 {
+        2 * 2
+    }
+
+    /// Registers of a lane for addresses and counters: an estimate, the one number of the ledger
+    /// that does not follow from the tiles.
+    #[must_use]
+    pub const fn address_registers(self) -> u32 {
+        16
+    }
+
+    /// The sum of the ledger, in registers of a lane.
+    #[must_use]
+    pub const fn registers(self) -> u32 {
+        self.out_registers()
+            + self.score_registers()
+            + self.weight_registers()
+            + self.operand_registers()
+            + self.row_registers()
+            + self.address_registers()
+    }
+
+    /// Bytes of S and P that a block moves through shared memory in one tile, there and back. The
+    /// kernel keeps both in registers, whatever the tiles.
+    #[must_use]
+    pub const fn round_trip_bytes(self) -> u32 {
+        0
+    }
+
+    /// Bytes of keys and values that a block copies to shared memory for one tile.
+    #[must_use]
+    pub const fn copied_bytes(self) -> u32 {
+        2 * self.tile_kv * self.head_size * 2
+    }
+
+    /// `ldmatrix` of a block in one tile: of Q once for each step along a row, of K and V once for
+    /// each fragment of theirs; in every warp that owns rows.
+    #[must_use]
+    pub const fn operand_loads(self) -> u32 {
+        self.row_warps() * (self.head_size / FRAGMENT) * (1 + 2 * (self.tile_kv / FRAGMENT))
+    }
+
+    /// Bytes that those loads read from shared memory, 16 to a lane.
+    #[must_use]
+    pub const fn operand_bytes(self) -> u32 {
+        self.operand_loads() * WARP_LANES * 16
+    }
+
+    /// Shuffles of a block in one tile: two steps for the maximum of each of a lane's two rows.
+    #[must_use]
+    pub const fn shuffles(self) -> u32 {
+        self.row_warps() * 4
+    }
+
     /// Where keys are staged, in f16 from the beginning of shared memory; queries are at 0.
-    pub(super) const fn keys(self, stage: u32) -> u32 {
+    #[must_use]
+    pub const fn keys(self, stage: u32) -> u32 {
         (self.tile_q + stage * self.tile_kv) * self.stride()
     }
 
-    /// Where values are staged.
-    pub(super) const fn values(self, stage: u32) -> u32 {
+    /// Where values are staged, in f16 from the beginning of shared memory.
+    #[must_use]
+    pub const fn values(self, stage: u32) -> u32 {
         self.keys(self.stages + stage)
     }
 
-    /// Whether a kernel can have this geometry.
-    pub(super) const fn is_valid(self) -> bool {
+    /// Whether a kernel can have this geometry: whole fragments, head sizes up to 256, tiles of
+    /// keys up to 64, at most 3 stages and 1024 threads.
+    #[must_use]
+    pub const fn is_valid(self) -> bool {
         self.head_size.is_multiple_of(FRAGMENT)
             && self.tile_q.is_multiple_of(FRAGMENT)
             && self.tile_kv.is_multiple_of(FRAGMENT)
@@ -116,6 +204,7 @@ impl Geometry {
             && self.row_warps() >= 1
             && self.stages >= 1
             && self.stages <= 3
+            && self.threads() <= MOST_THREADS
             // A row at a time at least, see `stage_rows`.
             && self.staging_threads() * 8 >= self.head_size
     }

@@ -107,28 +107,120 @@ impl SharedGeometry {
         2 * (Self::TILE_Q / FRAGMENT) * (self.head_size / FRAGMENT) * (self.tile_kv / FRAGMENT)
     }
 
+    /// Bytes of statistics that a block's lanes store and load in one tile. Each of a row's numbers
+    /// is stored once; m and l are loaded by all lanes of the row's warp, the factors of its two rows
+    /// by every thread.
+    #[must_use]
+    pub const fn statistics_traffic_bytes(self) -> u32 {
+        let stored = self.statistics_bytes();
+        stored + 2 * Self::TILE_Q * 4 * WARP_LANES + Self::THREADS * 2 * 4
+    }
+
+    /// Bytes of keys and values that a block copies to shared memory for one tile.
+    #[must_use]
+    pub const fn copied_bytes(self) -> u32 {
+        2 * self.tile_kv * self.head_size * 2
+    }
+
+    /// `ldmatrix` of Q, K and V of a block in one tile: of Q once for each step along a row in every
+    /// warp, of K and V once for each fragment of theirs and 16 rows.
+    #[must_use]
+    pub const fn operand_loads(self) -> u32 {
+        let along = self.head_size / FRAGMENT;
+        Self::WARPS * along + 2 * (Self::TILE_Q / FRAGMENT) * along * (self.tile_kv / FRAGMENT)
+    }
+
+    /// `ldmatrix` of P of a block in one tile, by both warps of its rows. Their bytes are a part of
+    /// [`round_trip_bytes`](Self::round_trip_bytes).
+    #[must_use]
+    pub const fn weight_loads(self) -> u32 {
+        Self::WARPS * (self.tile_kv / FRAGMENT)
+    }
+
+    /// Shuffles of a block in one tile: five steps for a row's maximum and five for its sum.
+    #[must_use]
+    pub const fn shuffles(self) -> u32 {
+        Self::TILE_Q * 2 * WARP_LANES.ilog2()
+    }
+
+    /// Bank conflicts of a block in one tile. Without padding a store of an accumulator, four of
+    /// two neighbours each, takes 8 passes and not 2, and each quarter of a load of P 8 and not 1.
+    #[must_use]
+    pub const fn conflicts(self) -> u32 {
+        if self.padding != 0 || self.score_stride() % 32 != 0 {
+            return 0;
+        }
+        Self::WARPS * self.score_fragments() as u32 * 4 * (8 - 2) + self.weight_loads() * 4 * (8 - 1)
+    }
+
+    /// Registers of a lane that hold O, 8 to an accumulator.
+    #[must_use]
+    pub const fn out_registers(self) -> u32 {
+        self.out_fragments() as u32 * 8
+    }
+
+    /// Registers of a lane that hold S of a tile until it is stored, 8 to an accumulator.
+    #[must_use]
+    pub const fn score_registers(self) -> u32 {
+        self.score_fragments() as u32 * 8
+    }
+
+    /// Registers of a lane for operands on their way: three, 4 each.
+    #[must_use]
+    pub const fn operand_registers(self) -> u32 {
+        3 * 4
+    }
+
+    /// Registers of a lane for softmax of one row: an estimate.
+    #[must_use]
+    pub const fn row_registers(self) -> u32 {
+        8
+    }
+
+    /// Registers of a lane for addresses and counters: an estimate.
+    #[must_use]
+    pub const fn address_registers(self) -> u32 {
+        20
+    }
+
+    /// The sum of the ledger, in registers of a lane.
+    #[must_use]
+    pub const fn registers(self) -> u32 {
+        self.out_registers()
+            + self.score_registers()
+            + self.operand_registers()
+            + self.row_registers()
+            + self.address_registers()
+    }
+
     /// Where keys are staged, in f16 from the beginning of shared memory; queries are at 0.
-    pub(super) const fn keys(self) -> u32 {
+    #[must_use]
+    pub const fn keys(self) -> u32 {
         Self::TILE_Q * self.stride()
     }
 
-    /// Where values are staged.
-    pub(super) const fn values(self) -> u32 {
+    /// Where values are staged, in f16.
+    #[must_use]
+    pub const fn values(self) -> u32 {
         self.keys() + self.tile_kv * self.stride()
     }
 
     /// Where S lies, in f32.
-    pub(super) const fn scores(self) -> u32 {
+    #[must_use]
+    pub const fn scores(self) -> u32 {
         self.staging_bytes() / 4
     }
 
     /// Where the rows' statistics lie, in f32: all m, all l, all factors.
-    pub(super) const fn statistics(self) -> u32 {
+    #[must_use]
+    pub const fn statistics(self) -> u32 {
         self.scores() + self.score_bytes() / 4
     }
 
-    /// Whether a kernel can have this geometry.
-    pub(super) const fn is_valid(self) -> bool {
+    /// Whether a kernel can have this geometry: whole fragments, head sizes up to 256, tiles of 32 or 64
+    /// positions, a padding that keeps operand loads free of conflicts or none.
+    #[must_use]
+    pub const fn is_valid(self) -> bool {
         self.head_size.is_multiple_of(FRAGMENT)
             && self.head_size > 0
             && self.out_fragments() <= super::fa_prefill_f16kv_shared::MOST_OUT

@@ -11,7 +11,7 @@ use super::UsageError;
 use super::device::Device as Choice;
 use super::output::to_stdout;
 use crate::cuda::{self, Device, Unavailable};
-use crate::ptx::{self, Assembler};
+use crate::ptx::{self, Assembler, Usage, Variant};
 
 /// List the kernels: contract, registers, memory, occupancy
 ///
@@ -92,19 +92,7 @@ fn on_device(device: Device) -> anyhow::Result<Table> {
 
 /// Of an architecture, what `ptxas` makes of the kernels.
 fn assembled(architecture: &str) -> anyhow::Result<Table> {
-    let assembler = Assembler::find()
-        .context("--arch asks ptxas: put it into PATH, or its path into LANEMAP_PTXAS (`pip install nvidia-cuda-nvcc` has one)")?;
-    let number =
-        architecture.strip_prefix("sm_").map(|name| name.trim_end_matches(|c: char| c.is_ascii_lowercase()));
-    let Some(sm) = number.and_then(|number| number.parse().ok()) else {
-        return Err(UsageError(format!("--arch {architecture}: not an architecture such as sm_86")).into());
-    };
-    let mut variant = ptx::variant_for(sm)?;
-    if variant.exact && variant.name() != architecture {
-        // sm_90 without the a: what runs on every later one too.
-        variant = ptx::variants()?.iter().rfind(|other| !other.exact && other.runs_on(sm)).unwrap_or(variant);
-    }
-    let usage = assembler.usage(variant, architecture)?;
+    let (_, variant, usage) = assemble(architecture, &[])?;
     let rows = ALL.iter().map(|entry| {
         let taken = usage.iter().find(|usage| usage.kernel == entry.name);
         let row = taken.map_or_else(Row::default, |taken| Row {
@@ -117,6 +105,30 @@ fn assembled(architecture: &str) -> anyhow::Result<Table> {
     });
     let rows = rows.collect();
     Ok(Table { source: format!("ptxas for {architecture}, from the PTX for {}", variant.name()), rows })
+}
+
+/// What `ptxas` makes of the kernels of these names, or of all if there are none, on an architecture
+/// such as `sm_86`: its number, the PTX it read, and what each kernel takes.
+///
+/// # Errors
+/// There is no `ptxas`, no such architecture or no PTX for it; those of `ptxas`.
+pub(super) fn assemble(
+    architecture: &str,
+    kernels: &[&str],
+) -> anyhow::Result<(u32, &'static Variant, Vec<Usage>)> {
+    let assembler = Assembler::find()
+        .context("--arch asks ptxas: put it into PATH, or its path into LANEMAP_PTXAS (`pip install nvidia-cuda-nvcc` has one)")?;
+    let number =
+        architecture.strip_prefix("sm_").map(|name| name.trim_end_matches(|c: char| c.is_ascii_lowercase()));
+    let Some(sm) = number.and_then(|number| number.parse().ok()) else {
+        return Err(UsageError(format!("--arch {architecture}: not an architecture such as sm_86")).into());
+    };
+    let mut variant = ptx::variant_for(sm)?;
+    if variant.exact && variant.name() != architecture {
+        // sm_90 without the a: what runs on every later one too.
+        variant = ptx::variants()?.iter().rfind(|other| !other.exact && other.runs_on(sm)).unwrap_or(variant);
+    }
+    Ok((sm, variant, assembler.usage(variant, architecture, kernels)?))
 }
 
 /// Without a device: the first architecture that there is PTX for and `ptxas` assembles, or the

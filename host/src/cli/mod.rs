@@ -5,6 +5,7 @@
 pub mod bench;
 pub mod device;
 pub mod devices;
+pub mod experiment;
 pub mod generate;
 pub mod inspect;
 pub mod kernels;
@@ -46,6 +47,7 @@ enum Command {
     Show(show::Args),
     Devices(devices::Args),
     Kernels(kernels::Args),
+    Experiment(experiment::Args),
 }
 
 /// An error that is the caller's to mend: a wrong flag, value or input. Ends with exit code 2.
@@ -72,6 +74,7 @@ pub fn main() -> ExitCode {
         Command::Show(args) => show::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Kernels(args) => kernels::run(args),
+        Command::Experiment(args) => experiment::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -59,6 +59,36 @@ impl Device {
 #[derive(Debug)]
 pub enum Stream {}
 
+/// A mark in a stream, of which there are none.
+#[derive(Debug)]
+pub enum Event {}
+
+impl Stream {
+    /// The stream's device.
+    #[must_use]
+    pub const fn device(&self) -> Device {
+        match *self {}
+    }
+
+    /// No mark.
+    ///
+    /// # Errors
+    /// None.
+    pub fn record(&self) -> Result<Event, Error> {
+        match *self {}
+    }
+}
+
+impl Event {
+    /// No time.
+    ///
+    /// # Errors
+    /// None.
+    pub fn milliseconds_since(&self, _start: &Self) -> Result<f32, Error> {
+        match *self {}
+    }
+}
+
 impl Queue for Stream {
     fn owner(&self) -> Owner {
         match *self {}

@@ -60,7 +60,7 @@ mod retained;
 mod stream;
 
 #[cfg(not(cuda))]
-pub use absent::{Device, Stream, devices};
+pub use absent::{Device, Event, Stream, devices};
 pub use buffer::{Buffer, Owner, View, ViewMut};
 #[cfg(cuda)]
 pub use copy::Transfer;

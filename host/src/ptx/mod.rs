@@ -1,7 +1,9 @@
 //! The kernels' PTX, which the binary carries, and what `ptxas` makes of it.
 
+mod occupancy;
 mod ptxas;
 
+pub use occupancy::Multiprocessor;
 pub use ptxas::{Assembler, PtxasError, Usage};
 
 use gpu::simt::Architecture;

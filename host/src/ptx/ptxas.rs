@@ -76,11 +76,16 @@ impl Assembler {
     }
 
     /// Assembles PTX for an architecture such as `sm_86`: what each kernel takes, in the order
-    /// of the file's entry points.
+    /// of the file's entry points. Only the kernels of these names, or all if there are none.
     ///
     /// # Errors
     /// If it does not run, refuses the PTX, or answers something unknown.
-    pub fn usage(&self, variant: &Variant, architecture: &str) -> Result<Vec<Usage>, PtxasError> {
+    pub fn usage(
+        &self,
+        variant: &Variant,
+        architecture: &str,
+        kernels: &[&str],
+    ) -> Result<Vec<Usage>, PtxasError> {
         let folder = tempfile::tempdir().map_err(PtxasError::Temporary)?;
         let source = folder.path().join("kernels.ptx");
         fs::write(&source, variant.text).map_err(PtxasError::Temporary)?;
@@ -89,6 +94,7 @@ impl Assembler {
             .arg(format!("--gpu-name={architecture}"))
             .arg("--output-file")
             .arg(folder.path().join("kernels.cubin"))
+            .args(kernels.iter().map(|kernel| format!("--entry={kernel}")))
             .arg(&source)
             .output()
             .map_err(|source| PtxasError::Start { program: self.program.clone(), source })?;

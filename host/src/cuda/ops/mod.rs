@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "each function holds the one launch that it has checked")]
 
+mod attention;
 mod block_sum;
 mod matmul_f16;
 mod probe;
@@ -13,6 +14,7 @@ mod rms_norm;
 mod transpose;
 mod vector_add;
 
+pub use attention::{AttentionShape, PREFILL_HEAD_SIZES, Prefill, attention, prefill};
 pub use block_sum::block_sum;
 pub use matmul_f16::matmul_f16;
 #[cfg(cuda)]

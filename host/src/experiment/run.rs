@@ -1,0 +1,305 @@
+//! Running one experiment: gates, and then, if none is red, what is measured.
+
+use serde::Serialize;
+
+use super::compare::{Difference, Element, parity};
+use super::count::counted;
+use super::kernel::Kernel;
+use super::machine::{Machine, Taken, Timing};
+use super::problem::{Problem, Uploaded};
+use super::tiles::TileCost;
+use super::variants::Experiment;
+use crate::cuda::Error;
+use crate::cuda::ops::AttentionShape;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Query heads, KV heads, head size.
+    pub heads: [usize; 3],
+    /// Shapes that must agree with f64: tokens, and positions before them.
+    pub shapes: Vec<(usize, usize)>,
+    /// Tokens of the prompt whose bits are compared, and that is timed.
+    pub tokens: usize,
+    /// Of the prompt, rows that must agree with f64: that many, spread evenly.
+    pub sampled: usize,
+    /// Pairs of batches that are timed.
+    pub pairs: usize,
+    /// Seed of the inputs.
+    pub seed: u64,
+}
+
+/// Lengths that are ragged in every way: one row, and one less, as many and one more than a
+/// fragment, a tile, a block, two blocks.
+const LENGTHS: [usize; 12] = [1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129];
+/// Positions before the rows, no multiple of any tile.
+const PREFIX: usize = 37;
+
+impl Options {
+    /// Every length, with and without positions before it.
+    #[must_use]
+    pub fn ragged() -> Vec<(usize, usize)> {
+        [0, PREFIX].into_iter().flat_map(|start| LENGTHS.map(|tokens| (tokens, start))).collect()
+    }
+}
+
+/// What a gate found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Gate {
+    /// What is asked.
+    pub gate: &'static str,
+    /// Of which kernel.
+    pub kernel: &'static str,
+    /// Whether it is as it must be.
+    pub green: bool,
+    /// What was seen.
+    pub seen: String,
+}
+
+/// What is known of one kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The largest error against f64.
+    pub error: f64,
+    /// What it takes.
+    pub taken: Taken,
+    /// What a tile costs, counted.
+    pub tile: TileCost,
+}
+
+/// What is known if no gate is red.
+#[derive(Clone, Copy, Debug)]
+pub struct Findings {
+    /// Of the landed kernel.
+    pub landed: Measured,
+    /// Of the variant.
+    pub variant: Measured,
+    /// How the variant's bits differ from the landed kernel's.
+    pub difference: Difference,
+    /// Landed kernel and variant in turns, on a device.
+    pub timing: Option<Timing>,
+    /// The kernel before and the variant in turns, on a device, if there is one.
+    pub before: Option<Timing>,
+}
+
+/// What came of an experiment.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The gates, up to the first that is red.
+    pub gates: Vec<Gate>,
+    /// The rest, if none is.
+    pub findings: Option<Findings>,
+}
+
+/// Steps that [`run`] reports: of each kernel parity on every shape and reproducibility, identity,
+/// the counters of two kernels, and timing.
+#[must_use]
+pub fn steps(experiment: &Experiment, options: &Options) -> usize {
+    let kernels = 2 + usize::from(experiment.before.is_some());
+    kernels * (options.shapes.len() + 2) + 1 + 2 + 1
+}
+
+/// Runs an experiment. `step` is told what begins.
+///
+/// # Errors
+/// A launch that fails, and whatever the machine cannot do. A red gate is no error: it is in the
+/// outcome, and the last thing in it.
+pub fn run(
+    machine: &impl Machine,
+    experiment: &Experiment,
+    options: &Options,
+    step: &mut dyn FnMut(&str),
+) -> Result<Outcome, Error> {
+    let prompt = Problem::random(AttentionShape::prompt(options.tokens, 0, options.heads), options.seed);
+    let inputs = prompt.upload(machine.queue())?;
+    let mut gates = Gates { machine, options, prompt: &prompt, inputs: &inputs, gates: Vec::new() };
+    let findings = gates.findings(experiment, step)?;
+    Ok(Outcome { gates: gates.gates, findings })
+}
+
+/// The gates on their way.
+struct Gates<'a, M> {
+    machine: &'a M,
+    options: &'a Options,
+    /// The long prompt.
+    prompt: &'a Problem,
+    inputs: &'a Uploaded,
+    gates: Vec<Gate>,
+}
+
+impl<M: Machine> Gates<'_, M> {
+    fn findings(
+        &mut self,
+        experiment: &Experiment,
+        step: &mut dyn FnMut(&str),
+    ) -> Result<Option<Findings>, Error> {
+        let (landed, variant) = (Kernel::Landed, experiment.variant);
+        let kernels: Vec<Kernel> = [landed, variant].into_iter().chain(experiment.before).collect();
+        let (mut errors, mut outputs) = (Vec::new(), Vec::new());
+        for &kernel in &kernels {
+            let Some((error, output)) = self.parity(kernel, step)? else { return Ok(None) };
+            errors.push(error);
+            outputs.push(output);
+        }
+        for (&kernel, output) in kernels.iter().zip(&outputs) {
+            step("reproducibility");
+            let again = self.machine.run_again(self.inputs, kernel)?;
+            let difference = Difference::between(output, &again, &self.prompt.shape);
+            if !self.gate("reproducibility", kernel, difference.is_none(), describe(&difference)) {
+                return Ok(None);
+            }
+        }
+        step("identity");
+        let difference = Difference::between(&outputs[0], &outputs[1], &self.prompt.shape);
+        let promised = experiment.promises_identity();
+        let contract = if promised {
+            "promised by the contract"
+        } else {
+            "not promised: the sums are grouped otherwise"
+        };
+        let seen = format!("{}; {contract}", describe(&difference));
+        if !self.gate("identity with the landed kernel", variant, difference.is_none() || !promised, seen) {
+            return Ok(None);
+        }
+        let mut measured = |kernel: Kernel, error: f64| -> Result<Measured, Error> {
+            step("counters");
+            Ok(Measured { kernel, error, taken: self.machine.taken(kernel)?, tile: counted(kernel)? })
+        };
+        let (landed, variant) = (measured(landed, errors[0])?, measured(variant, errors[1])?);
+        step("timing");
+        let time = |other| self.machine.time(self.prompt, [other, experiment.variant], self.options.pairs);
+        let timing = time(Kernel::Landed)?;
+        let before = experiment.before.map(time).transpose()?.flatten();
+        Ok(Some(Findings { landed, variant, difference, timing, before }))
+    }
+
+    /// Every shape against f64, then rows of the prompt. The largest error and the prompt's output,
+    /// or nothing if the gate is red.
+    fn parity(
+        &mut self,
+        kernel: Kernel,
+        step: &mut dyn FnMut(&str),
+    ) -> Result<Option<(f64, Vec<f32>)>, Error> {
+        let queue = self.machine.queue();
+        let mut worst = 0.0_f64;
+        for &(tokens, start) in &self.options.shapes {
+            step("parity");
+            let shape = AttentionShape::prompt(tokens, start, self.options.heads);
+            let problem = Problem::random(shape, self.options.seed);
+            let found = problem.upload(queue)?.run(queue, kernel)?;
+            let rows = 0..tokens;
+            match check_rows(&problem, &found, rows) {
+                Ok(error) => worst = worst.max(error),
+                Err(seen) => {
+                    self.gate("parity", kernel, false, format!("{tokens} tokens after {start}: {seen}"));
+                    return Ok(None);
+                }
+            }
+        }
+        step("parity");
+        let output = self.inputs.run(queue, kernel)?;
+        let tokens = self.options.tokens;
+        let sampled = self.options.sampled.min(tokens);
+        let rows = (0..sampled).map(|i| if i + 1 == sampled { tokens - 1 } else { i * tokens / sampled });
+        match check_rows(self.prompt, &output, rows) {
+            Ok(error) => worst = worst.max(error),
+            Err(seen) => {
+                self.gate("parity", kernel, false, format!("{tokens} tokens: {seen}"));
+                return Ok(None);
+            }
+        }
+        let shapes = self.options.shapes.len();
+        let seen = format!(
+            "largest error {worst:.1e}, {:.0e} admitted: {shapes} ragged shapes, {sampled} rows of {tokens} tokens",
+            super::PARITY
+        );
+        self.gate("parity", kernel, true, seen);
+        Ok(Some((worst, output)))
+    }
+
+    /// Enters a gate; whether it is green.
+    fn gate(&mut self, gate: &'static str, kernel: Kernel, green: bool, seen: String) -> bool {
+        self.gates.push(Gate { gate, kernel: kernel.name(), green, seen });
+        green
+    }
+}
+
+/// The largest error of these rows, or what is wrong with the first that is off. All other rows have
+/// to be numbers.
+fn check_rows(problem: &Problem, found: &[f32], rows: impl Iterator<Item = usize>) -> Result<f64, String> {
+    let shape = &problem.shape;
+    if let Some(index) = found.iter().position(|x| !x.is_finite()) {
+        return Err(format!("{} is {}", place(Element::at(index, shape)), found[index]));
+    }
+    let row_len = shape.heads * shape.head_size;
+    let mut worst = 0.0_f64;
+    for token in rows {
+        let first = token * row_len;
+        let error = parity(&found[first..first + row_len], &problem.reference(token), first, shape);
+        worst = worst
+            .max(error.map_err(|off| {
+                format!("{} is {}, {} in f64", place(off.element), off.found, off.expected)
+            })?);
+    }
+    Ok(worst)
+}
+
+fn place(element: Element) -> String {
+    let Element { token, head, dimension } = element;
+    format!("token {token}, head {head}, dimension {dimension}")
+}
+
+/// A difference in words.
+fn describe(difference: &Difference) -> String {
+    let Some(first) = difference.first else {
+        return format!("all {} elements bit-equal", difference.elements);
+    };
+    let ulp = |ulp: Option<u32>| ulp.map_or_else(|| "not a number".to_owned(), |ulp| format!("{ulp} ULP"));
+    format!(
+        "{} of {} elements differ, first {} ({} and {}: {}), at most {} and {:.1e}",
+        difference.different,
+        difference.elements,
+        place(first.element),
+        first.one,
+        first.other,
+        ulp(first.ulp),
+        ulp(difference.most_ulp),
+        difference.most,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+
+    #[test]
+    fn rows_with_a_planted_nan_are_red_where_they_are_not_sampled_too() {
+        let problem = Problem::random(AttentionShape::prompt(6, 1, [2, 1, 16]), 3);
+        let mut found: Vec<f32> =
+            (0..6).flat_map(|token| problem.reference(token)).map(|x| x as f32).collect();
+        assert!(check_rows(&problem, &found, 0..6).unwrap() < 1e-6);
+        found[(4 * 2 + 1) * 16 + 3] += 2e-4;
+        assert!(check_rows(&problem, &found, 0..4).is_ok(), "the row is not asked for");
+        let seen = check_rows(&problem, &found, 0..6).unwrap_err();
+        assert!(seen.starts_with("token 4, head 1, dimension 3 is "), "{seen}");
+        found[(5 * 2) * 16] = f32::NAN;
+        let seen = check_rows(&problem, &found, 0..1).unwrap_err();
+        assert_eq!(seen, "token 5, head 0, dimension 0 is NaN");
+    }
+
+    #[test]
+    fn a_difference_is_told_with_its_place_and_size() {
+        let shape = AttentionShape::prompt(2, 0, [1, 1, 16]);
+        let (one, mut other) = (vec![1.0_f32; 32], vec![1.0_f32; 32]);
+        assert_eq!(describe(&Difference::between(&one, &other, &shape)), "all 32 elements bit-equal");
+        other[20] = 1.0 + f32::EPSILON;
+        assert_eq!(
+            describe(&Difference::between(&one, &other, &shape)),
+            "1 of 32 elements differ, first token 1, head 0, dimension 4 (1 and 1.0000001: 1 ULP), at most 1 ULP and 1.2e-7"
+        );
+    }
+}
