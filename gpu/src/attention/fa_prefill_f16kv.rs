@@ -845,3 +845,7 @@ pub(super) struct Source {
     /// Where the matrix ends.
     end: u32,
 }
+
+#[cfg(test)]
+#[path = "tests/pitfalls.rs"]
+mod pitfalls;

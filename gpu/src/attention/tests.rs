@@ -2,7 +2,7 @@
 
 mod counting;
 mod numbers;
-mod reference;
+pub(super) mod reference;
 mod waiting;
 
 use std::vec::Vec;
@@ -14,10 +14,10 @@ use crate::simt::emulator::{Counters, Emulator, EmulatorError, Lane, Memory};
 use crate::simt::{Contract, Kernel};
 
 /// The seed of all inputs.
-const INPUTS: u64 = 0xa77e;
+pub(super) const INPUTS: u64 = 0xa77e;
 
 /// A case in the emulator's memory, with nothing in its output yet.
-fn prepare(case: &Case, inputs: &Inputs) -> (Memory, Attention) {
+pub(super) fn prepare(case: &Case, inputs: &Inputs) -> (Memory, Attention) {
     let mut memory = Memory::new();
     let problem = Attention {
         out: memory.output("out", inputs.query.len()),
@@ -47,4 +47,14 @@ where
         .unwrap_or_else(|error| panic!("{case:?}: {error}"));
     memory.check_written_once(problem.out).unwrap_or_else(|fault| panic!("{case:?}: {fault}"));
     (memory.values(problem.out), counters)
+}
+
+/// The largest error of an output. NaN is an infinite one.
+pub(super) fn compare(got: &[f32], want: &[f64]) -> f64 {
+    assert_eq!(got.len(), want.len());
+    let error = |(&got, want): (&f32, &f64)| match (f64::from(got) - want).abs() {
+        error if error.is_nan() => f64::INFINITY,
+        error => error,
+    };
+    got.iter().zip(want).map(error).fold(0.0, f64::max)
 }

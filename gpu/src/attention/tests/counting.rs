@@ -50,7 +50,7 @@ fn barriers_of_a_tile_are_four_and_two() {
     // Two tiles of 32.
     assert_eq!(per_64(FaPrefillF16kvShared::<128, 32, 8>).barriers, 2 * 4);
     assert_eq!(per_64(FaPrefillF16kv::<128>).barriers, 2 * 2);
-    assert_eq!(per_64(FaPrefillF16kv::<128, 64, 32, 2>).barriers, 2 * 1);
+    assert_eq!(per_64(FaPrefillF16kv::<128, 64, 32, 2>).barriers, 2);
 }
 
 #[test]
