@@ -352,3 +352,19 @@ fn times_are_held_against_the_claims_by_their_direction() {
         times[1].contains("`fa_prefill_f16kv_shared` 1.0") && times[1].ends_with("the variant is faster.")
     );
 }
+
+/// On a GPU both kernels are timed, and the driver is asked.
+#[test]
+fn a_device_has_times() {
+    if let Err(Error::Unavailable(why)) = lanemap::cuda::devices() {
+        return writeln!(io::stderr(), "NO DEVICE: a_device_has_times: {why}").unwrap();
+    }
+    let report = json(&["r50", "--device", "cuda", "--tokens", "500", "--pairs", "5"]);
+    let median = |side: &str| report["timing"]["comparison"][side]["median"].as_f64().unwrap();
+    let (landed, variant, ratio) = (median("one"), median("other"), median("ratio"));
+    assert!(landed > 0.0 && variant > 0.0 && (0.1..10.0).contains(&ratio), "{report}");
+    assert!(report["gates"].as_array().unwrap().iter().all(|gate| gate["green"] == true), "{report}");
+    let rows = report["rows"].as_array().unwrap();
+    let registers = rows.iter().find(|row| row["metric"] == "registers").unwrap();
+    assert!(registers["landed"].as_f64().unwrap() > 32.0, "{report}");
+}
