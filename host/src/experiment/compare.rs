@@ -51,10 +51,11 @@ pub fn parity(found: &[f32], expected: &[f64], first: usize, shape: &AttentionSh
     for (index, (&found, &expected)) in found.iter().zip(expected).enumerate() {
         let difference = (f64::from(found) - expected).abs();
         // NaN is within no bound.
-        if !(difference <= PARITY) {
+        if difference <= PARITY {
+            worst = worst.max(difference);
+        } else {
             return Err(Off { element: Element::at(first + index, shape), found, expected });
         }
-        worst = worst.max(difference);
     }
     Ok(worst)
 }
@@ -104,8 +105,8 @@ impl Difference {
             let ulp = ulp(one, other);
             difference.different += 1;
             let apart = (one - other).abs();
-            // NaN stays.
-            if !(apart <= difference.most || difference.most.is_nan()) {
+            // NaN stays: nothing is above it.
+            if apart > difference.most || apart.is_nan() {
                 difference.most = apart;
             }
             difference.most_ulp = difference.most_ulp.zip(ulp).map(|(most, ulp)| most.max(ulp));

@@ -55,13 +55,13 @@ struct Row {
 struct Judged {
     #[serde(flatten)]
     claim: Claim,
-    seen: Seen,
+    seen: Held,
 }
 
 /// How a claim and what was seen go together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Seen {
+enum Held {
     /// As it says.
     AsSaid,
     /// Not as it says.
@@ -184,7 +184,7 @@ fn row(experiment: &Experiment, findings: &Findings, metric: Metric) -> Row {
     let claims = experiment.claims.iter().filter(|claim| claim.metric == metric);
     let claims = claims.map(|&claim| {
         let found = if claim.subject == Subject::Landed { landed } else { variant };
-        Judged { claim, seen: found.map_or(Seen::NotSeen, |found| judge(&claim, found, findings)) }
+        Judged { claim, seen: found.map_or(Held::NotSeen, |found| judge(&claim, found, findings)) }
     });
     Row { metric, landed, variant, claims: claims.collect() }
 }
@@ -220,7 +220,7 @@ fn number(findings: &Findings, of: &Measured, metric: Metric, subject: Subject) 
     }
 }
 
-fn judge(claim: &Claim, found: f64, findings: &Findings) -> Seen {
+fn judge(claim: &Claim, found: f64, findings: &Findings) -> Held {
     let holds = match claim.says {
         Said::Exactly(number) => found == number,
         Said::AtMost(most) => found <= most,
@@ -234,12 +234,12 @@ fn judge(claim: &Claim, found: f64, findings: &Findings) -> Seen {
                 Verdict::InTheNoise
             };
             let timing = if claim.metric == Metric::Ratio { findings.timing } else { findings.before };
-            let Some(timing) = timing else { return Seen::NotSeen };
+            let Some(timing) = timing else { return Held::NotSeen };
             let small = (found - 1.0).abs() <= SOURCE_NOISE;
             timing.comparison.verdict() == said || (said == Verdict::InTheNoise && small)
         }
     };
-    if holds { Seen::AsSaid } else { Seen::Otherwise }
+    if holds { Held::AsSaid } else { Held::Otherwise }
 }
 
 impl Row {
@@ -262,9 +262,9 @@ impl Row {
                 Said::Ratio(x) => self.metric.write(x),
             };
             let seen = match judged.seen {
-                Seen::AsSaid => "as said",
-                Seen::Otherwise => "otherwise",
-                Seen::NotSeen => "not seen",
+                Held::AsSaid => "as said",
+                Held::Otherwise => "otherwise",
+                Held::NotSeen => "not seen",
             };
             [format!("{subject}{says}: {words}"), source.to_owned(), seen.to_owned()]
         };

@@ -1,5 +1,6 @@
 //! Running one experiment: gates, and then, if none is red, what is measured.
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use super::compare::{Difference, Element, parity};
@@ -112,19 +113,61 @@ pub fn run(
     options: &Options,
     step: &mut dyn FnMut(&str),
 ) -> Result<Outcome, Error> {
-    let prompt = Problem::random(AttentionShape::prompt(options.tokens, 0, options.heads), options.seed);
-    let inputs = prompt.upload(machine.queue())?;
-    let mut gates = Gates { machine, options, prompt: &prompt, inputs: &inputs, gates: Vec::new() };
+    let random =
+        |tokens, start| Problem::random(AttentionShape::prompt(tokens, start, options.heads), options.seed);
+    let cases = options.shapes.iter().map(|&(tokens, start)| Case::new(random(tokens, start), 0..tokens));
+    let (tokens, sampled) = (options.tokens, options.sampled.min(options.tokens));
+    let rows = (0..sampled).map(|i| if i + 1 == sampled { tokens - 1 } else { i * tokens / sampled });
+    let prompt = Case::new(random(tokens, 0), rows);
+    let inputs = prompt.problem.upload(machine.queue())?;
+    let cases = cases.collect();
+    let mut gates =
+        Gates { machine, pairs: options.pairs, cases, prompt: &prompt, inputs: &inputs, gates: Vec::new() };
     let findings = gates.findings(experiment, step)?;
     Ok(Outcome { gates: gates.gates, findings })
+}
+
+/// A problem, and what some of its rows are in f64.
+struct Case {
+    problem: Problem,
+    /// Row by row: which one, and all its heads.
+    expected: Vec<(usize, Vec<f64>)>,
+}
+
+impl Case {
+    fn new(problem: Problem, rows: impl Iterator<Item = usize>) -> Self {
+        let rows: Vec<usize> = rows.collect();
+        let expected = rows.into_par_iter().map(|token| (token, problem.reference(token))).collect();
+        Self { problem, expected }
+    }
+
+    /// The largest error of these rows, or what is wrong with the first that is off. All other rows
+    /// have to be numbers.
+    fn check(&self, found: &[f32]) -> Result<f64, String> {
+        let shape = &self.problem.shape;
+        if let Some(index) = found.iter().position(|x| !x.is_finite()) {
+            return Err(format!("{} is {}", place(Element::at(index, shape)), found[index]));
+        }
+        let mut worst = 0.0_f64;
+        for (token, expected) in &self.expected {
+            let first = token * expected.len();
+            let error = parity(&found[first..first + expected.len()], expected, first, shape);
+            worst = worst.max(error.map_err(|off| {
+                format!("{} is {}, {} in f64", place(off.element), off.found, off.expected)
+            })?);
+        }
+        Ok(worst)
+    }
 }
 
 /// The gates on their way.
 struct Gates<'a, M> {
     machine: &'a M,
-    options: &'a Options,
+    pairs: usize,
+    /// The ragged shapes.
+    cases: Vec<Case>,
     /// The long prompt.
-    prompt: &'a Problem,
+    prompt: &'a Case,
     inputs: &'a Uploaded,
     gates: Vec<Gate>,
 }
@@ -146,13 +189,13 @@ impl<M: Machine> Gates<'_, M> {
         for (&kernel, output) in kernels.iter().zip(&outputs) {
             step("reproducibility");
             let again = self.machine.run_again(self.inputs, kernel)?;
-            let difference = Difference::between(output, &again, &self.prompt.shape);
+            let difference = Difference::between(output, &again, &self.prompt.problem.shape);
             if !self.gate("reproducibility", kernel, difference.is_none(), describe(&difference)) {
                 return Ok(None);
             }
         }
         step("identity");
-        let difference = Difference::between(&outputs[0], &outputs[1], &self.prompt.shape);
+        let difference = Difference::between(&outputs[0], &outputs[1], &self.prompt.problem.shape);
         let promised = experiment.promises_identity();
         let contract = if promised {
             "promised by the contract"
@@ -169,7 +212,7 @@ impl<M: Machine> Gates<'_, M> {
         };
         let (landed, variant) = (measured(landed, errors[0])?, measured(variant, errors[1])?);
         step("timing");
-        let time = |other| self.machine.time(self.prompt, [other, experiment.variant], self.options.pairs);
+        let time = |other| self.machine.time(&self.prompt.problem, [other, experiment.variant], self.pairs);
         let timing = time(Kernel::Landed)?;
         let before = experiment.before.map(time).transpose()?.flatten();
         Ok(Some(Findings { landed, variant, difference, timing, before }))
@@ -183,40 +226,33 @@ impl<M: Machine> Gates<'_, M> {
         step: &mut dyn FnMut(&str),
     ) -> Result<Option<(f64, Vec<f32>)>, Error> {
         let queue = self.machine.queue();
-        let mut worst = 0.0_f64;
-        for &(tokens, start) in &self.options.shapes {
+        let (mut worst, mut red, mut output) = (0.0_f64, None, Vec::new());
+        for case in self.cases.iter().chain([self.prompt]) {
             step("parity");
-            let shape = AttentionShape::prompt(tokens, start, self.options.heads);
-            let problem = Problem::random(shape, self.options.seed);
-            let found = problem.upload(queue)?.run(queue, kernel)?;
-            let rows = 0..tokens;
-            match check_rows(&problem, &found, rows) {
+            output = match case.problem.shape {
+                shape if shape == self.prompt.problem.shape => self.inputs.run(queue, kernel)?,
+                _ => case.problem.upload(queue)?.run(queue, kernel)?,
+            };
+            match case.check(&output) {
                 Ok(error) => worst = worst.max(error),
                 Err(seen) => {
-                    self.gate("parity", kernel, false, format!("{tokens} tokens after {start}: {seen}"));
-                    return Ok(None);
+                    let AttentionShape { tokens, start, .. } = case.problem.shape;
+                    red = Some(format!("{tokens} tokens after {start}: {seen}"));
+                    break;
                 }
             }
         }
-        step("parity");
-        let output = self.inputs.run(queue, kernel)?;
-        let tokens = self.options.tokens;
-        let sampled = self.options.sampled.min(tokens);
-        let rows = (0..sampled).map(|i| if i + 1 == sampled { tokens - 1 } else { i * tokens / sampled });
-        match check_rows(self.prompt, &output, rows) {
-            Ok(error) => worst = worst.max(error),
-            Err(seen) => {
-                self.gate("parity", kernel, false, format!("{tokens} tokens: {seen}"));
-                return Ok(None);
-            }
-        }
-        let shapes = self.options.shapes.len();
-        let seen = format!(
-            "largest error {worst:.1e}, {:.0e} admitted: {shapes} ragged shapes, {sampled} rows of {tokens} tokens",
-            super::PARITY
-        );
-        self.gate("parity", kernel, true, seen);
-        Ok(Some((worst, output)))
+        let (shapes, rows, tokens) =
+            (self.cases.len(), self.prompt.expected.len(), self.prompt.problem.shape.tokens);
+        let admitted = super::PARITY;
+        let seen = red.clone().unwrap_or_else(|| {
+            format!(
+                "largest error {worst:.1e}, {admitted:.0e} admitted: {shapes} ragged shapes, {rows} rows of \
+                 {tokens} tokens"
+            )
+        });
+        let green = self.gate("parity", kernel, red.is_none(), seen);
+        Ok(green.then_some((worst, output)))
     }
 
     /// Enters a gate; whether it is green.
@@ -224,26 +260,6 @@ impl<M: Machine> Gates<'_, M> {
         self.gates.push(Gate { gate, kernel: kernel.name(), green, seen });
         green
     }
-}
-
-/// The largest error of these rows, or what is wrong with the first that is off. All other rows have
-/// to be numbers.
-fn check_rows(problem: &Problem, found: &[f32], rows: impl Iterator<Item = usize>) -> Result<f64, String> {
-    let shape = &problem.shape;
-    if let Some(index) = found.iter().position(|x| !x.is_finite()) {
-        return Err(format!("{} is {}", place(Element::at(index, shape)), found[index]));
-    }
-    let row_len = shape.heads * shape.head_size;
-    let mut worst = 0.0_f64;
-    for token in rows {
-        let first = token * row_len;
-        let error = parity(&found[first..first + row_len], &problem.reference(token), first, shape);
-        worst = worst
-            .max(error.map_err(|off| {
-                format!("{} is {}, {} in f64", place(off.element), off.found, off.expected)
-            })?);
-    }
-    Ok(worst)
 }
 
 fn place(element: Element) -> String {
@@ -281,14 +297,15 @@ mod tests {
         let problem = Problem::random(AttentionShape::prompt(6, 1, [2, 1, 16]), 3);
         let mut found: Vec<f32> =
             (0..6).flat_map(|token| problem.reference(token)).map(|x| x as f32).collect();
-        assert!(check_rows(&problem, &found, 0..6).unwrap() < 1e-6);
+        let all = Case::new(problem.clone(), 0..6);
+        assert!(all.check(&found).unwrap() < 1e-6);
         found[(4 * 2 + 1) * 16 + 3] += 2e-4;
-        assert!(check_rows(&problem, &found, 0..4).is_ok(), "the row is not asked for");
-        let seen = check_rows(&problem, &found, 0..6).unwrap_err();
+        let some = Case::new(problem, 0..4);
+        assert!(some.check(&found).is_ok(), "the row is not asked for");
+        let seen = all.check(&found).unwrap_err();
         assert!(seen.starts_with("token 4, head 1, dimension 3 is "), "{seen}");
         found[(5 * 2) * 16] = f32::NAN;
-        let seen = check_rows(&problem, &found, 0..1).unwrap_err();
-        assert_eq!(seen, "token 5, head 0, dimension 0 is NaN");
+        assert_eq!(some.check(&found).unwrap_err(), "token 5, head 0, dimension 0 is NaN");
     }
 
     #[test]
