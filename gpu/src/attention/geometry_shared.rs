@@ -147,7 +147,7 @@ impl SharedGeometry {
     /// two neighbours each, takes 8 passes and not 2, and each quarter of a load of P 8 and not 1.
     #[must_use]
     pub const fn conflicts(self) -> u32 {
-        if self.padding != 0 || self.score_stride() % 32 != 0 {
+        if self.padding != 0 || !self.score_stride().is_multiple_of(32) {
             return 0;
         }
         Self::WARPS * self.score_fragments() as u32 * 4 * (8 - 2) + self.weight_loads() * 4 * (8 - 1)
