@@ -216,13 +216,13 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             Occurrence::new("ld.shared", Count::Exactly(1)),
         ],
         // On sm_75, which stages through registers.
-        registers: if HEAD_SIZE == 256 { 248 } else { 144 },
+        registers: if HEAD_SIZE == 256 { 255 } else { 168 },
         local_memory: false,
     };
-    // Four blocks of four warps on a multiprocessor, three of the largest head.
-    const REGISTER_LIMIT: Option<u32> = match (HEAD_SIZE, TILE_Q) {
-        (_, 128) => None,
-        (256, _) => Some(168),
+    // Four blocks of four warps on a multiprocessor. Wider tiles and the largest head do not fit
+    // into that without spills.
+    const REGISTER_LIMIT: Option<u32> = match (HEAD_SIZE, TILE_Q, TILE_KV) {
+        (256, ..) | (_, 128, _) | (.., 64) => None,
         _ => Some(128),
     };
 
@@ -295,14 +295,13 @@ impl<
         // SAFETY: what is staged lies inside its stage, and comes from inside its matrix or is
         // zero. Each barrier's reason stands at it. O is laid over the stages after a barrier.
         unsafe {
-            // Only the sweep waits for copies, and it does not without a tile.
             if place.tiles.0 < place.tiles.1 {
                 self.stage_queries(s, place);
-            }
-            if STAGES == 1 {
-                self.sweep_alternating(s, place, &mut rows);
-            } else {
-                self.sweep_ahead(s, place, &mut rows);
+                if STAGES == 1 {
+                    self.sweep_alternating(s, place, &mut rows);
+                } else {
+                    self.sweep_ahead(s, place, &mut rows);
+                }
             }
             self.finish(s, &mut rows);
             self.store(s, place, &rows);
@@ -332,16 +331,14 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     /// One stage of keys and one of values, each copied while the other is in use.
     ///
     /// # Safety
-    /// All threads of the block call this alike, with the queries' copies begun.
+    /// All threads of the block call this alike, with the queries' copies begun and a tile to go.
     #[inline(always)]
     unsafe fn sweep_alternating<S: Simt>(&self, s: S, place: Place, rows: &mut Rows) {
         let (first, end) = place.tiles;
         // SAFETY: keys and values are read after their own wait and a barrier, and written
         // again after the barrier that follows their last use.
         unsafe {
-            if first < end {
-                self.stage_keys(s, place, first, 0);
-            }
+            self.stage_keys(s, place, first, 0);
             s.copy_async_commit();
             for tile in first..end {
                 s.copy_async_wait::<0>();
