@@ -8,7 +8,6 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 #[path = "support/machine.rs"]
-#[allow(dead_code, reason = "this binary uses a part of it")]
 mod machine;
 
 use std::ops::Range;

@@ -216,7 +216,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             Occurrence::new("ld.shared", Count::Exactly(1)),
         ],
         // On sm_75, which stages through registers.
-        registers: if HEAD_SIZE == 256 { 255 } else { 168 },
+        registers: if HEAD_SIZE == 256 { 248 } else { 144 },
         local_memory: false,
     };
     // Four blocks of four warps on a multiprocessor. Wider tiles and the largest head do not fit
