@@ -7,6 +7,7 @@
 mod command;
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use command::{assert_refused, text};
@@ -19,9 +20,13 @@ use lanemap::experiment::{
 use lanemap::ptx::Assembler;
 use serde_json::Value;
 
-/// `lanemap experiment` with these arguments, without a GPU.
+/// `lanemap experiment` with these arguments.
 fn run(arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lanemap"));
+    // Where it was built, or, on another machine, beside this executable.
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_lanemap"));
+    let program =
+        if built.exists() { built } else { std::env::current_exe().unwrap().with_file_name("lanemap") };
+    let mut command = Command::new(program);
     command.arg("experiment").args(arguments).env_remove("RUST_LOG").stdin(Stdio::null());
     command.output().unwrap()
 }

@@ -110,7 +110,7 @@ impl Drop for Graph {
             // As with a buffer: without the device there is nothing left to free.
             let _ = self.device.enter();
             // SAFETY: the handle is the graph's own; the driver lets a run in progress end.
-            unsafe { raw::cuGraphExecDestroy(self.executable) };
+            aside(|| unsafe { raw::cuGraphExecDestroy(self.executable) });
         }
         // Freeing waits for a run that is in progress.
         let unused = self.device.retained().forget(self.number);
@@ -145,7 +145,8 @@ pub(super) fn outside(doing: &'static str) -> Result<(), Error> {
 }
 
 /// Does what is no part of the work that a capture notes down, and what the driver forbids a
-/// thread inside it: it may load a kernel no earlier than it is asked for, and frees memory.
+/// thread inside it: it may load a kernel no earlier than it is asked for, and frees memory and
+/// other graphs.
 pub(super) fn aside<R>(work: impl FnOnce() -> R) -> R {
     if !INSIDE.get() {
         return work();
