@@ -8,10 +8,10 @@
 mod machine;
 
 use gpu::attention::AttnNaive;
-use lanemap::cuda::Buffer;
 use lanemap::cuda::ops::{self, AttentionShape};
-use lanemap::experiment::{Kernel, PARITY, Problem};
-use machine::{Machine, assert_close, on_both, say};
+use lanemap::cuda::{Error, ViewMut};
+use lanemap::experiment::{Kernel, LENGTHS, PARITY, PREFIX, Problem};
+use machine::{Guarded, Machine, assert_close, on_both, say};
 
 on_both! {
     every_kernel_over_every_length,
@@ -20,12 +20,8 @@ on_both! {
 
 const SEED: u64 = 17;
 
-/// Around a warp's 16 rows, a tile's 32 positions, a block's 64 rows and two of them.
-const LENGTHS: [usize; 12] = [1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129];
-/// How much of a cache was there before; 37 puts every row at another place of its tile.
-const STARTS: [usize; 2] = [0, 37];
-/// Query heads, and KV heads.
-const HEADS: [[usize; 2]; 3] = [[1, 1], [4, 1], [7, 1]];
+/// Query heads, and KV heads: one, four and seven to each.
+const HEADS: [[usize; 2]; 3] = [[2, 2], [8, 2], [7, 1]];
 
 /// What the kernel of one thread an element is tried with: it takes any, and computes each score
 /// anew for every element.
@@ -44,47 +40,53 @@ fn head_size(kernel: Kernel) -> usize {
     kernel.tiles().head_size() as usize
 }
 
-/// What every kernel of the shape's head size makes of it; the largest error.
-fn check<M: Machine>(machine: &M, shape: AttentionShape) -> f64 {
+/// What every kernel of the shape's head size makes of it, run by `run`; the largest error.
+fn check<M: Machine>(machine: &M, shape: AttentionShape, run: impl Fn(&M, Launch<'_, M>) -> Vec<f32>) -> f64 {
     let problem = Problem::random(shape, SEED);
     let expected: Vec<f64> = (0..shape.tokens).flat_map(|token| problem.reference(token)).collect();
-    let inputs = problem.upload(machine).unwrap();
+    let query = Guarded::input(machine, "query", &problem.query, 16);
+    let keys = Guarded::input(machine, "keys", &problem.keys, 16);
+    let values = Guarded::input(machine, "values", &problem.values, 16);
+    let cache = || [keys.view(), values.view()];
     let mut worst = 0.0_f64;
-    let mut compare = |name: &str, found: &[f32]| {
+    let mut compare = |name: &str, launch: Launch<'_, M>| {
         let what = format!("{name}, {shape:?}, seed {SEED}");
-        worst = worst.max(assert_close(&what, found, &expected, |_| PARITY));
+        worst = worst.max(assert_close(&what, &run(machine, launch), &expected, |_| PARITY));
     };
     for &kernel in Kernel::ALL.iter().filter(|kernel| head_size(**kernel) == shape.head_size) {
-        compare(kernel.name(), &inputs.run(machine, kernel).unwrap());
+        compare(kernel.name(), &|queue, out| kernel.launch(queue, out, query.view(), cache(), &shape));
     }
     if shape.head_size == NAIVE_HEAD_SIZE {
-        compare("attn_naive", &naive(machine, &problem));
+        let launch: Launch<'_, M> =
+            &|queue, out| ops::prefill::<AttnNaive>(queue, out, query.view(), cache(), &shape);
+        compare("attn_naive", launch);
     }
     worst
 }
 
-fn naive<M: Machine>(machine: &M, problem: &Problem) -> Vec<f32> {
-    let query = machine.input("query", &problem.query).unwrap();
-    let keys = machine.input("keys", &problem.keys).unwrap();
-    let values = machine.input("values", &problem.values).unwrap();
-    let mut out: Buffer<f32> = machine.output("out", problem.query.len()).unwrap();
-    let cache = [keys.view(), values.view()];
-    ops::prefill::<AttnNaive>(machine, out.view_mut(), query.view(), cache, &problem.shape).unwrap();
+/// Launches a kernel with this output.
+type Launch<'a, M> = &'a dyn Fn(&M, ViewMut<'_, f32>) -> Result<(), Error>;
+
+/// One run, between guard bands, with every element written once.
+fn once<M: Machine>(machine: &M, len: usize, launch: Launch<'_, M>) -> Vec<f32> {
+    let mut out = Guarded::output(machine, "out", len, 32);
+    launch(machine, out.view_mut()).unwrap();
     machine.synchronize().unwrap();
-    out.read().unwrap()
+    machine.check_written_once(out.view());
+    out.read()
 }
 
 fn every_kernel_over_every_length<M: Machine>(machine: &M) {
     let mut all = Vec::new();
     for (i, tokens) in LENGTHS.into_iter().enumerate() {
-        for (j, start) in STARTS.into_iter().enumerate() {
+        for (j, start) in [0, PREFIX].into_iter().enumerate() {
             all.push((tokens, start, HEADS[(i + j) % 3]));
         }
     }
     // And all of it with all of it, which takes the emulator minutes.
     let mut large = Vec::new();
     for tokens in LENGTHS {
-        for start in STARTS {
+        for start in [0, PREFIX] {
             large.extend(HEADS.map(|heads| (tokens, start, heads)));
         }
     }
@@ -93,7 +95,8 @@ fn every_kernel_over_every_length<M: Machine>(machine: &M) {
     for head_size in head_sizes() {
         for &(tokens, start, [heads, kv_heads]) in &cases {
             let shape = AttentionShape::prompt(tokens, start, [heads, kv_heads, head_size]);
-            worst = worst.max(check(machine, shape));
+            let len = tokens * heads * head_size;
+            worst = worst.max(check(machine, shape, |machine, launch| once(machine, len, launch)));
         }
     }
     say(&format!(
@@ -106,26 +109,26 @@ fn every_kernel_over_every_length<M: Machine>(machine: &M) {
 
 fn windows_and_rows_that_see_nothing<M: Machine>(machine: &M) {
     for head_size in head_sizes() {
-        let prompt = |tokens, start| AttentionShape::prompt(tokens, start, [2, 1, head_size]);
-        // Shorter than any tile; and so that of the tiles a block goes through, some rows see none
-        // of the first and others none of the last.
-        check(machine, AttentionShape { window: 5, ..prompt(65, 0) });
-        check(machine, AttentionShape { window: 20, ..prompt(70, 50) });
-        // The cache ends before the rows: the later ones see nothing at all.
-        let some = AttentionShape { window: 8, positions: 64, ..prompt(64, 60) };
-        check(machine, some);
-        let none = AttentionShape { window: 5, positions: 50, ..prompt(33, 100) };
-        check(machine, none);
-        let problem = Problem::random(none, SEED);
-        assert!(problem.reference(0).iter().all(|&x| x == 0.0), "the case is not what it is meant to be");
-        let inputs = problem.upload(machine).unwrap();
-        for &kernel in Kernel::ALL.iter().filter(|kernel| head_size == self::head_size(**kernel)) {
-            let found = inputs.run(machine, kernel).unwrap();
-            assert!(
-                found.iter().all(|x| x.to_bits() == 0),
-                "{}: a row that sees nothing is +0",
-                kernel.name()
-            );
+        let prompt = |tokens, start| AttentionShape::prompt(tokens, start, [4, 2, head_size]);
+        let shapes = [
+            // Shorter than any tile; and so that of the tiles a block goes through, some rows see
+            // none of the first and others none of the last.
+            AttentionShape { window: 5, ..prompt(65, 0) },
+            AttentionShape { window: 20, ..prompt(70, 50) },
+            // The cache ends before the rows: the later ones see nothing at all, or none does.
+            AttentionShape { window: 8, positions: 64, ..prompt(64, 60) },
+            AttentionShape { window: 5, positions: 50, ..prompt(33, 100) },
+        ];
+        for shape in shapes {
+            let len = shape.tokens * shape.heads * head_size;
+            // Under every schedule, and on a device twice: the same bits.
+            let run = |machine: &M, launch: Launch<'_, M>| {
+                let found = machine::counted(machine, len, 32, |queue, out| launch(queue, out)).0;
+                let nothing = shape.start >= shape.positions + shape.window;
+                assert!(!nothing || found.iter().all(|x| x.to_bits() == 0), "a row that sees nothing is +0");
+                found
+            };
+            check(machine, shape, run);
         }
     }
 }

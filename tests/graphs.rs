@@ -6,28 +6,18 @@
 #![cfg(cuda)]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+#[path = "support/machine.rs"]
+mod machine;
+
 use std::fmt::Debug;
-use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe};
 use std::process::Command;
 use std::{env, thread};
 
 use bytemuck::Pod;
 use gpu::basics::BlockSum;
-use lanemap::cuda::{self, Buffer, Device, Error, Graph, Pinned, Stream, ops};
-
-/// A stream of the first device, unless there is none.
-fn stream(test: &str) -> Option<Stream> {
-    match cuda::devices() {
-        Ok(_) => Some(Device::open(0).unwrap().stream().unwrap()),
-        Err(Error::Unavailable(why)) => {
-            // In one piece, on a stderr that cargo does not hide.
-            io::stderr().write_all(format!("NO DEVICE: {test}: {why}\n").as_bytes()).unwrap();
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
+use lanemap::cuda::{Buffer, Device, Error, Graph, Pinned, Stream, ops};
+use machine::stream;
 
 /// The numbers of a small model's step: `x` moves on by `step`, the others are made from it.
 struct State {

@@ -10,45 +10,8 @@
 #[path = "support/machine.rs"]
 mod machine;
 
-use std::ops::Range;
-
-use bytemuck::Pod;
-use lanemap::cuda::{Buffer, Error, Stream, ViewMut, ops};
-use machine::{say, stream};
-
-/// Elements before and after each view: more than any tile is wide, and aligned as a buffer is.
-const GUARD: usize = 4096;
-
-/// A view with guards around it.
-struct Guarded<T: Pod> {
-    buffer: Buffer<T>,
-    inside: Range<usize>,
-    guard: T,
-}
-
-impl<T: Pod + PartialEq> Guarded<T> {
-    fn new(stream: &Stream, elements: &[T], guard: T) -> Self {
-        let band = [guard; GUARD];
-        let buffer = Buffer::from_slice(stream.device(), &[&band, elements, &band].concat()).unwrap();
-        Self { buffer, inside: GUARD..GUARD + elements.len(), guard }
-    }
-
-    fn view_mut(&mut self) -> ViewMut<'_, T> {
-        self.buffer.slice_mut(self.inside.clone())
-    }
-
-    /// The elements, if both guards are whole to the bit.
-    fn read(&self) -> Vec<T> {
-        let all = self.buffer.read().unwrap();
-        let (before, rest) = all.split_at(GUARD);
-        let (elements, after) = rest.split_at(self.inside.len());
-        let whole =
-            |band: &[T]| band.iter().all(|x| bytemuck::bytes_of(x) == bytemuck::bytes_of(&self.guard));
-        assert!(whole(before), "something was written before the output");
-        assert!(whole(after), "something was written after the output");
-        elements.to_vec()
-    }
-}
+use lanemap::cuda::{Buffer, Error, ops};
+use machine::{Guarded, say, stream};
 
 /// More than 48 KiB have to be asked for, and the comparison must not be off by one (a fault of
 /// numba-cuda-mlir, its issue 143).
@@ -57,7 +20,7 @@ fn shared_memory_is_given_up_to_the_devices_limit() {
     let Some(stream) = stream("shared_memory_is_given_up_to_the_devices_limit") else { return };
     let most = stream.device().description().shared_bytes_optin;
     let used = |out: &Guarded<u32>| out.read().iter().sum::<u32>();
-    let fresh = || Guarded::new(&stream, &[u32::MAX; 32], 0xdead_beef);
+    let fresh = || Guarded::output(&stream, "out", 32, 4);
     // Down again at the end: what was asked for once does not stand in the way of less.
     for bytes in [1, 33, 49_151, 49_152, 49_153, most - 1, most, 49_152, 64] {
         let mut out = fresh();

@@ -173,6 +173,7 @@ kernels! {
     fa_prefill_f16kv_hd80: FaPrefillF16kv<80>,
     fa_prefill_f16kv_hd96: FaPrefillF16kv<96>,
     fa_prefill_f16kv_hd256: FaPrefillF16kv<256>,
+    fa_prefill_f16kv_hd256_tq32: FaPrefillF16kv<256, 32, 32>,
     fa_prefill_f16kv_tkv16: FaPrefillF16kv<128, 64, 16>,
     fa_prefill_f16kv_tkv64: FaPrefillF16kv<128, 64, 64>,
     fa_prefill_f16kv_tq128: FaPrefillF16kv<128, 128, 32>,

@@ -50,7 +50,7 @@
 //!                     lane's columns are scattered; only in tiles that some row sees in part
 //! m' = max(m, row maximum of S)
 //! P = 2^(c·S - c·m'), c = scale · log2 e
-//! O = O · 2^(c·m - c·m') + P · V
+//! O = O · 2^((m - m')·c) + P · V       the factor is exactly 1 where the maximum stays
 //!                     V is stored (position, d): as B (position, d) it is row major
 //! ```
 //!
@@ -69,8 +69,9 @@
 //! addresses, counters                          ~16
 //! ```
 //!
-//! That fits into 128, and four blocks of 128 threads into a multiprocessor's 65,536. It is why a
-//! tile has 32 positions and a warp 16 rows: S grows with the tile, O with the head.
+//! That fits into 128, so that registers leave room for four blocks of 128 threads on a
+//! multiprocessor. It is why a tile has 32 positions and a warp 16 rows: S grows with the tile, O
+//! with the head.
 //!
 //! # Shared memory
 //!
@@ -98,28 +99,41 @@
 //!
 //! Before each barrier a thread waits for its own copies. The first makes K (and, the first time,
 //! Q) visible, and says that every warp is done with the V before, which is about to be
-//! overwritten; the second makes V visible and says that every warp is done with K. Without either there
-//! is a race, which the tests show by removing each. There is no third: P is in the warp itself.
+//! overwritten; the second makes V visible and says that every warp is done with K. Without either
+//! there is a race, which the tests show by removing each. There is no third: P is in the warp
+//! itself.
 //!
-//! With more stages K and V of a tile travel together, into a buffer that nobody reads, and one
+//! With two stages K and V of a tile travel together, into a buffer that nobody reads, and one
 //! barrier a tile does: it makes the tile visible, and the buffer of the tile before free.
 //!
 //! # Shape contract
 //!
 //! Head size a multiple of 16, so that fragments are whole. Any numbers of tokens and positions:
 //! rows past the end are zeros in shared memory (`cp.async` with a source size of 0). Blocks of
-//! the last rows, which see the most keys, start first.
+//! the last rows, which see the most keys, start first. Shared memory is 18,432, 22,528, 26,624,
+//! 34,816 and 67,584 bytes at head sizes 64, 80, 96, 128 and 256: all but the last fit into the 48
+//! KiB that need no asking, and the last into every device from sm_80 on; on sm_75, which has 64
+//! KiB, blocks of 32 rows do (50,688 bytes).
+//!
+//! # Words from elsewhere
+//!
+//! `Geometry` (geometry.rs) counts what stands above: threads, rows' `stride`, where `keys` and
+//! `values` of a stage begin. `Sight` (problem.rs) says who sees what: `reach` is the positions that
+//! some rows see together, `reaches` whether a row sees what is so far before it. `copy_async`
+//! copies the first `valid` of 16 bytes and writes zeros for the rest.
 //!
 //! # Numeric contract
 //!
 //! S and O are sums in f32 in the tensor core's order. Powers are of 2, `ex2.approx`; P is
 //! rounded to f16, its sum is of the f32 before rounding. The error of that rounding averages out
 //! over a row's positions; in rows that see fewer than 64 it does not, and there what it takes
-//! from P is multiplied with V as well. So the error is below 1e-4 for values in [-1, 1]. Tiles of keys lie at multiples of the tile, whatever the
-//! query rows, so a row's bits depend on the positions alone: not on how its prompt was cut into
-//! passes, and not on the rows beside it. The tile is part of that contract, because with another
-//! one the sums are grouped differently. A tile that a row sees nothing of leaves its m, l and O
-//! untouched to the bit. A row that sees nothing at all is zero.
+//! from P is multiplied with V as well. So the error is below 1e-4 for values in [-1, 1].
+//!
+//! Tiles of keys lie at multiples of the tile, whatever the query rows, so a row's bits depend on
+//! the positions alone: not on how its prompt was cut into passes, and not on the rows beside it.
+//! The tile is part of that contract, because with another one the sums are grouped differently. A
+//! tile that a row sees nothing of leaves its m, l and O untouched to the bit. A row that sees
+//! nothing at all is zero.
 //!
 //! Source: r48, "register-resident softmax", and FlashAttention-2 (Dao 2023) for the online softmax.
 
@@ -199,6 +213,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         (128, 64, 16, 1, 0) => "fa_prefill_f16kv_tkv16",
         (128, 64, 64, 1, 0) => "fa_prefill_f16kv_tkv64",
         (128, 128, 32, 1, 0) => "fa_prefill_f16kv_tq128",
+        (256, 32, 32, 1, 0) => "fa_prefill_f16kv_hd256_tq32",
         (128, 48, 32, 2, 1) => "fa_prefill_f16kv_tq48_double",
         (128, 64, 32, 2, 0) => "fa_prefill_f16kv_double",
         _ => panic!("a geometry without a name"),
@@ -219,8 +234,8 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         registers: if HEAD_SIZE == 256 { 248 } else { 144 },
         local_memory: false,
     };
-    // Four blocks of four warps on a multiprocessor. Wider tiles and the largest head do not fit
-    // into that without spills.
+    // Four blocks of 128 threads on a multiprocessor. The largest head, tiles of 64 positions and
+    // blocks of eight warps do not fit into so few without spills.
     const REGISTER_LIMIT: Option<u32> = match (HEAD_SIZE, TILE_Q, TILE_KV) {
         (256, ..) | (_, 128, _) | (.., 64) => None,
         _ => Some(128),
@@ -292,8 +307,9 @@ impl<
     unsafe fn run(self, s: S) {
         let place = self.place(s);
         let mut rows = Rows { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [[0.0; 8]; MOST_OUT] };
-        // SAFETY: what is staged lies inside its stage, and comes from inside its matrix or is
-        // zero. Each barrier's reason stands at it. O is laid over the stages after a barrier.
+        // SAFETY: all threads of the block come here, and nobody uses shared memory before. What is
+        // staged lies inside its stage, and comes from inside its matrix or is zero. A sweep ends
+        // with no copy on its way, so O may be laid over the stages after the next barrier.
         unsafe {
             if place.tiles.0 < place.tiles.1 {
                 self.stage_queries(s, place);
@@ -365,7 +381,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         }
     }
 
-    /// Several stages: a tile's keys and values are copied while earlier tiles are in use.
+    /// Two stages: a tile's keys and values are copied while the tile before is in use.
     ///
     /// # Safety
     /// As [`sweep_alternating`](Self::sweep_alternating).
@@ -379,12 +395,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
                 self.stage_tile(s, place, tile, end);
             }
             for tile in first..end {
-                // The younger groups, one for each later tile on its way, may be unfinished.
-                if STAGES == 2 {
-                    s.copy_async_wait::<0>();
-                } else {
-                    s.copy_async_wait::<1>();
-                }
+                s.copy_async_wait::<0>();
                 // The tile's keys and values are there; no warp still reads the tile before,
                 // whose stage is overwritten now.
                 s.barrier();
@@ -499,7 +510,8 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             let finite = if max == f32::NEG_INFINITY { 0.0 } else { max };
             let offset = -(finite * log2);
 
-            // 1, exactly, if the maximum stays; 0 in the first tile, where it was -∞.
+            // Not a fused multiply-add: it has to be exactly 1 if the maximum stays. 0 in the first
+            // tile, where it was -∞.
             factors[row] = s.exp2_approx((rows.max[row] - finite) * log2);
             rows.max[row] = max;
             let mut sum = rows.sum[row] * factors[row];

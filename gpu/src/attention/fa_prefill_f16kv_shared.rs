@@ -1,8 +1,8 @@
 //! `fa_prefill_f16kv_shared`: attention of a prompt, S and P by way of shared memory.
 //!
 //! What [`fa_prefill_f16kv`](super::FaPrefillF16kv) was before its softmax went into the registers,
-//! and what that is measured against: the same products, rows, tiles and numbers, on twice as many
-//! warps. Formula, arguments and layouts are the same:
+//! and what that is measured against: the same products of the same rows, on twice as many warps,
+//! in tiles of 64 positions. Formula, arguments and layouts are the same:
 //!
 //! ```text
 //! out[q][h][d] = Σ_p P[q][p] · V[p][h / group][d],   P = softmax(scale · Q·Kᵀ)
@@ -39,6 +39,8 @@
 //! softmax of one row                ~8
 //! addresses, counters               ~20
 //! ```
+//!
+//! Not all at once: S is stored before softmax begins, and softmax is done before P is loaded.
 //!
 //! # Shared memory
 //!
@@ -253,7 +255,9 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const PADDING: u32>
     unsafe fn sweep<S: Simt>(&self, s: S, place: Place, out: &mut Out) {
         let (first, end) = place.tiles;
         for tile in first..end {
-            // SAFETY: the barriers.
+            // SAFETY: a tile is staged after the last barrier of the one before, which all warps
+            // reach when they are done with it; the other three stand between those who write S, P
+            // and the statistics and those who read them.
             unsafe {
                 self.stage_keys_and_values(s, place, tile);
                 s.copy_async_commit();

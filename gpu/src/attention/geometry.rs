@@ -203,7 +203,7 @@ impl Geometry {
             && self.score_fragments() <= MOST_SCORES
             && self.row_warps() >= 1
             && self.stages >= 1
-            && self.stages <= 3
+            && self.stages <= 2
             && self.threads() <= MOST_THREADS
             // A row at a time at least, see `stage_rows`.
             && self.staging_threads() * 8 >= self.head_size

@@ -68,6 +68,8 @@ kernels! {
     Head96: Registers FaPrefillF16kv<96>,
     /// Head size 256.
     Head256: Registers FaPrefillF16kv<256>,
+    /// Head size 256, blocks of 32 rows.
+    Head256Tq32: Registers FaPrefillF16kv<256, 32, 32>,
     /// Tiles of 16 positions.
     Tkv16: Registers FaPrefillF16kv<128, 64, 16>,
     /// Tiles of 64 positions.

@@ -31,6 +31,6 @@ pub use ledger::{Ledger, Mismatch};
 pub use machine::{Assembled, Emulation, Machine, Taken, Timing};
 pub use problem::{Problem, Uploaded};
 pub use report::{Format, Report};
-pub use run::{Findings, Gate, Measured, Options, Outcome, run, steps};
+pub use run::{Findings, Gate, LENGTHS, Measured, Options, Outcome, PREFIX, run, steps};
 pub use tiles::{Part, Registers, TileCost, Tiles};
 pub use variants::{ALL, Claim, Experiment, Metric, Said, Subject};

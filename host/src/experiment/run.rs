@@ -31,10 +31,10 @@ pub struct Options {
 }
 
 /// Lengths that are ragged in every way: one row, and one less, as many and one more than a
-/// fragment, a tile, a block, two blocks.
-const LENGTHS: [usize; 12] = [1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129];
+/// fragment, a tile, a block of 48 or 64 rows, and two of them.
+pub const LENGTHS: [usize; 16] = [1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64, 65, 97, 127, 129];
 /// Positions before the rows, no multiple of any tile.
-const PREFIX: usize = 37;
+pub const PREFIX: usize = 37;
 
 impl Options {
     /// Every length, with and without positions before it.

@@ -102,9 +102,10 @@ pub const PREFILL_HEAD_SIZES: [usize; 5] = [64, 80, 96, 128, 256];
 /// Attention of a prompt, with the kernel for its head size: `out` is `tokens × heads × head size`,
 /// as `query`; keys and values, together `cache`, are `positions × KV heads × head size`.
 ///
-/// Where a block cannot have enough shared memory for it, `fa_prefill_f16kv_shared` runs, and then
-/// `attn_naive`, which also runs for all head sizes but [`PREFILL_HEAD_SIZES`]. Each time a warning
-/// says so.
+/// Where a block cannot have enough shared memory for it, which on devices of today is at head size
+/// 256 on sm_75, blocks of half as many rows run, with the same bits; for other head sizes
+/// `fa_prefill_f16kv_shared`. Should that be too much as well, `attn_naive` does, as it does for all
+/// head sizes but [`PREFILL_HEAD_SIZES`]. Each time a warning says so.
 ///
 /// # Errors
 /// As [`prefill`].
@@ -120,9 +121,7 @@ pub fn attention(
         80 => fastest::<FaPrefillF16kv<80>, FaPrefillF16kvShared<80>>(queue, out, query, cache, shape),
         96 => fastest::<FaPrefillF16kv<96>, FaPrefillF16kvShared<96>>(queue, out, query, cache, shape),
         128 => fastest::<FaPrefillF16kv<128>, FaPrefillF16kvShared<128>>(queue, out, query, cache, shape),
-        256 => {
-            fastest::<FaPrefillF16kv<256>, FaPrefillF16kvShared<256, 32, 8>>(queue, out, query, cache, shape)
-        }
+        256 => fastest::<FaPrefillF16kv<256>, FaPrefillF16kv<256, 32, 32>>(queue, out, query, cache, shape),
         other => {
             let naive = AttnNaive::NAME;
             warn!("head size {other}: there are kernels for {PREFILL_HEAD_SIZES:?}; {naive} runs instead");
@@ -334,6 +333,7 @@ mod tests {
     fn without_enough_shared_memory_a_simpler_kernel_runs() {
         assert_eq!(ran(128, 34_816), "fa_prefill_f16kv");
         assert_eq!(ran(128, 34_815), "attn_naive", "the structure before takes more");
+        assert_eq!(ran(256, 64 << 10), "fa_prefill_f16kv_hd256_tq32");
         assert_eq!(ran(256, 48 << 10), "attn_naive");
     }
 }
