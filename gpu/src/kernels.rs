@@ -9,7 +9,8 @@ use crate::probe::{
     ProbeApproximations, ProbeLoads, ProbeMapBf16, ProbeMapF16, ProbeMapS8, ProbeMapWgmma, ProbeMmaF16,
     ProbeMmaS8, ProbeShared, ProbeWmma,
 };
-use crate::product::MatmulF16;
+use crate::product::{MatmulF16, MatmulF16Quant, MatmulQ8Quant};
+use crate::quant::{BlockQ4_K, BlockQ6_K};
 use crate::simt::{Architecture, Contract, Expectations, Launch};
 
 /// What the build and the tools know of a kernel without launching it.
@@ -167,6 +168,10 @@ kernels! {
     transpose_padded: Transpose<1>,
     rms_norm: RmsNorm,
     matmul_f16: MatmulF16,
+    matmul_f16_q4_k: MatmulF16Quant<BlockQ4_K>,
+    matmul_f16_q6_k: MatmulF16Quant<BlockQ6_K>,
+    matmul_q8_q4_k: MatmulQ8Quant<BlockQ4_K>,
+    matmul_q8_q6_k: MatmulQ8Quant<BlockQ6_K>,
     fa_prefill_f16kv: FaPrefillF16kv<128>,
     fa_prefill_f16kv_hd64: FaPrefillF16kv<64>,
     fa_prefill_f16kv_hd80: FaPrefillF16kv<80>,

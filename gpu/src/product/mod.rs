@@ -2,6 +2,16 @@
 
 #![allow(unsafe_code, reason = "a kernel's body is unsafe: it trusts its launch")]
 
+pub mod activations;
 mod matmul_f16;
+mod matmul_f16_quant;
+mod matmul_q8_quant;
+mod problem;
+mod staged;
+mod tiling;
 
 pub use matmul_f16::{MatmulF16, MatmulGeometry};
+pub use matmul_f16_quant::MatmulF16Quant;
+pub use matmul_q8_quant::MatmulQ8Quant;
+pub use problem::Product;
+pub use tiling::Tiling;
