@@ -6,7 +6,7 @@ use crate::attention::FaPrefillF16kv;
 use crate::basics::{BlockSum, Transpose, VectorAdd};
 use crate::norm::RmsNorm;
 use crate::probe::{ProbeLoads, ProbeMmaF16, ProbeMmaS8, ProbeShared, ProbeWmma};
-use crate::product::MatmulF16;
+use crate::product::{AsF16, AsQ8, Convert, MatmulF16};
 use crate::simt::{Contract, Expectations, Launch};
 
 /// What the build and the tools know of a kernel without launching it.
@@ -111,6 +111,8 @@ kernels! {
     transpose_padded: Transpose<1>,
     rms_norm: RmsNorm,
     matmul_f16: MatmulF16,
+    convert_f16: Convert<AsF16>,
+    convert_q8: Convert<AsQ8>,
     fa_prefill_f16kv: FaPrefillF16kv<128>,
     fa_prefill_f16kv_hd64: FaPrefillF16kv<64>,
     fa_prefill_f16kv_hd80: FaPrefillF16kv<80>,
