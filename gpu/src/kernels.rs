@@ -9,8 +9,11 @@ use crate::probe::{
     ProbeApproximations, ProbeLoads, ProbeMapBf16, ProbeMapF16, ProbeMapS8, ProbeMapWgmma, ProbeMmaF16,
     ProbeMmaS8, ProbeShared, ProbeWmma,
 };
-use crate::product::{MatmulF16, MatmulF16Quant, MatmulQ8Quant};
-use crate::quant::{BlockQ4_K, BlockQ6_K};
+use crate::product::{AsF16, AsQ8, Convert, MatmulF16, MatmulF16Quant, MatmulQ8Quant};
+use crate::quant::{
+    BlockIQ4_NL, BlockIQ4_XS, BlockQ2_K, BlockQ3_K, BlockQ4_0, BlockQ4_1, BlockQ4_K, BlockQ5_0, BlockQ5_1,
+    BlockQ5_K, BlockQ6_K, BlockQ8_0, BlockQ8_K,
+};
 use crate::simt::{Architecture, Contract, Expectations, Launch};
 
 /// What the build and the tools know of a kernel without launching it.
@@ -168,10 +171,38 @@ kernels! {
     transpose_padded: Transpose<1>,
     rms_norm: RmsNorm,
     matmul_f16: MatmulF16,
+    matmul_f16_q4_0: MatmulF16Quant<BlockQ4_0>,
+    matmul_f16_q4_1: MatmulF16Quant<BlockQ4_1>,
+    matmul_f16_q5_0: MatmulF16Quant<BlockQ5_0>,
+    matmul_f16_q5_1: MatmulF16Quant<BlockQ5_1>,
+    matmul_f16_q8_0: MatmulF16Quant<BlockQ8_0>,
+    matmul_f16_q2_k: MatmulF16Quant<BlockQ2_K>,
+    matmul_f16_q3_k: MatmulF16Quant<BlockQ3_K>,
     matmul_f16_q4_k: MatmulF16Quant<BlockQ4_K>,
+    matmul_f16_q5_k: MatmulF16Quant<BlockQ5_K>,
     matmul_f16_q6_k: MatmulF16Quant<BlockQ6_K>,
+    matmul_f16_q8_k: MatmulF16Quant<BlockQ8_K>,
+    matmul_f16_iq4_nl: MatmulF16Quant<BlockIQ4_NL>,
+    matmul_f16_iq4_xs: MatmulF16Quant<BlockIQ4_XS>,
+    matmul_f16_q4_k_m64: MatmulF16Quant<BlockQ4_K, 64>,
+    matmul_f16_q4_k_m256: MatmulF16Quant<BlockQ4_K, 256, 128, 4, 2>,
+    matmul_f16_q4_k_warps4: MatmulF16Quant<BlockQ4_K, 128, 128, 2, 2>,
+    matmul_q8_q4_0: MatmulQ8Quant<BlockQ4_0>,
+    matmul_q8_q4_1: MatmulQ8Quant<BlockQ4_1>,
+    matmul_q8_q5_0: MatmulQ8Quant<BlockQ5_0>,
+    matmul_q8_q5_1: MatmulQ8Quant<BlockQ5_1>,
+    matmul_q8_q8_0: MatmulQ8Quant<BlockQ8_0>,
+    matmul_q8_q2_k: MatmulQ8Quant<BlockQ2_K>,
+    matmul_q8_q3_k: MatmulQ8Quant<BlockQ3_K>,
     matmul_q8_q4_k: MatmulQ8Quant<BlockQ4_K>,
+    matmul_q8_q5_k: MatmulQ8Quant<BlockQ5_K>,
     matmul_q8_q6_k: MatmulQ8Quant<BlockQ6_K>,
+    matmul_q8_q8_k: MatmulQ8Quant<BlockQ8_K>,
+    matmul_q8_iq4_nl: MatmulQ8Quant<BlockIQ4_NL>,
+    matmul_q8_iq4_xs: MatmulQ8Quant<BlockIQ4_XS>,
+    matmul_q8_q4_k_m64: MatmulQ8Quant<BlockQ4_K, 64>,
+    convert_f16: Convert<AsF16>,
+    convert_q8: Convert<AsQ8>,
     fa_prefill_f16kv: FaPrefillF16kv<128>,
     fa_prefill_f16kv_hd64: FaPrefillF16kv<64>,
     fa_prefill_f16kv_hd80: FaPrefillF16kv<80>,

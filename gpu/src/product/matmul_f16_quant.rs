@@ -95,13 +95,18 @@ pub struct MatmulF16Quant<
 > {
     /// The product.
     pub product: Product,
-    /// The format.
-    pub format: PhantomData<B>,
+    format: PhantomData<B>,
 }
 
 impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const WARPS_N: u32>
     MatmulF16Quant<B, TILE_M, TILE_N, WARPS_M, WARPS_N>
 {
+    /// The product with these arguments.
+    #[must_use]
+    pub const fn new(product: Product) -> Self {
+        Self { product, format: PhantomData }
+    }
+
     /// The tiles.
     pub const TILING: Tiling = {
         let tiling = Tiling { tile_m: TILE_M, tile_n: TILE_N, warps_m: WARPS_M, warps_n: WARPS_N };

@@ -68,7 +68,7 @@
 use core::marker::PhantomData;
 
 use super::activations::Q8Row;
-use super::problem::{PIECES, Pending, Product, SLAB, pieces_of_a_thread, place_of_piece};
+use super::problem::{PIECES, Pending, Product, SLAB, place_of_piece};
 use super::staged::{Rows, Staged};
 use super::tiling::{FRAGMENT, MOST, Output, Sums, Tiling};
 use crate::fragment::mma;
@@ -95,13 +95,18 @@ pub struct MatmulQ8Quant<
 > {
     /// The product.
     pub product: Product,
-    /// The format.
-    pub format: PhantomData<B>,
+    format: PhantomData<B>,
 }
 
 impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const WARPS_N: u32>
     MatmulQ8Quant<B, TILE_M, TILE_N, WARPS_M, WARPS_N>
 {
+    /// The product with these arguments.
+    #[must_use]
+    pub const fn new(product: Product) -> Self {
+        Self { product, format: PhantomData }
+    }
+
     /// The tiles.
     pub const TILING: Tiling = {
         let tiling = Tiling { tile_m: TILE_M, tile_n: TILE_N, warps_m: WARPS_M, warps_n: WARPS_N };
@@ -124,8 +129,6 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
     /// Bytes of shared memory.
     pub const SHARED_BYTES: u32 = Self::SCALES + 2 * PIECES * Self::PIECE_BYTES;
 
-    /// Copies of chunks of a thread in a slab.
-    const COPIES: u32 = TILE_M * (ROW_BYTES / 16) / Self::TILING.threads();
     /// `ldmatrix` of a warp for a group.
     const OPERANDS: u32 = (Self::TILING.fragments_m() + Self::TILING.fragments_n()) as u32;
     /// Products of a warp for a group.

@@ -1,8 +1,9 @@
-//! Matrix products.
+//! Matrix products, and the rows that they take.
 
 #![allow(unsafe_code, reason = "a kernel's body is unsafe: it trusts its launch")]
 
 pub mod activations;
+mod convert;
 mod matmul_f16;
 mod matmul_f16_quant;
 mod matmul_q8_quant;
@@ -10,6 +11,8 @@ mod problem;
 mod staged;
 mod tiling;
 
+pub use activations::{Activations, AsF16, AsF32, AsQ8, Q8Row};
+pub use convert::Convert;
 pub use matmul_f16::{MatmulF16, MatmulGeometry};
 pub use matmul_f16_quant::MatmulF16Quant;
 pub use matmul_q8_quant::MatmulQ8Quant;

@@ -8,6 +8,7 @@
 
 mod block_sum;
 mod matmul_f16;
+mod matmul_quant;
 mod probe;
 mod rms_norm;
 mod transpose;
@@ -15,6 +16,7 @@ mod vector_add;
 
 pub use block_sum::block_sum;
 pub use matmul_f16::matmul_f16;
+pub use matmul_quant::{Weights, matmul_f16_as, matmul_f16_quant, matmul_q8_as, matmul_q8_quant};
 #[cfg(cuda)]
 pub use probe::map_wgmma;
 pub use probe::{
