@@ -45,7 +45,7 @@
 //!      16384  weights, two slabs      128 rows of 64 quants each
 //!      32768  scales of the input     two slabs of 128 rows of two f32
 //!      34816  sums of the input       two slabs of 128 rows of four f32
-//!      38912  scales of the weights   two slabs: for each group 128 pairs of scale and minimum, and
+//!      38912  scales of the weights   two slabs: for each group 64 pairs of scale and minimum, and
 //!                                     between the two pieces 64 bytes more, so that what eight rows
 //!                                     of both store at a time lies in different banks
 //! ```
@@ -115,8 +115,6 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
     };
     /// Groups of a piece: one, or one for each run.
     pub const GROUPS: u32 = if B::ONE_SCALE { 1 } else { RUNS as u32 };
-    /// Groups of a slab.
-    const GROUPS_OF_SLAB: u32 = PIECES * Self::GROUPS;
 
     const WEIGHTS: u32 = 2 * TILE_M * ROW_BYTES;
     const INPUT_SCALES: u32 = Self::WEIGHTS + 2 * TILE_N * ROW_BYTES;
@@ -129,10 +127,12 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
     /// Bytes of shared memory.
     pub const SHARED_BYTES: u32 = Self::SCALES + 2 * PIECES * Self::PIECE_BYTES;
 
-    /// `ldmatrix` of a warp for a group.
-    const OPERANDS: u32 = (Self::TILING.fragments_m() + Self::TILING.fragments_n()) as u32;
-    /// Products of a warp for a group.
-    const PRODUCTS: u32 = (Self::TILING.fragments_m() * Self::TILING.fragments_n() * 2) as u32;
+    /// Groups of a slab.
+    const SLAB_GROUPS: u32 = PIECES * Self::GROUPS;
+    /// `ldmatrix` of a warp in a slab.
+    const OPERANDS: u32 = Self::SLAB_GROUPS * (Self::TILING.fragments_m() + Self::TILING.fragments_n()) as u32;
+    /// Products of a warp in a slab.
+    const PRODUCTS: u32 = Self::SLAB_GROUPS * (Self::TILING.fragments_m() * Self::TILING.fragments_n() * 2) as u32;
 }
 
 impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const WARPS_N: u32> Contract
@@ -161,14 +161,12 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
                 .since(80),
             Occurrence::new("ldmatrix.sync.aligned.m8n8.x4.shared.b16", Count::Exactly(Self::OPERANDS)),
             Occurrence::new("bar.sync", Count::Exactly(1)),
+            Occurrence::new("bar.warp.sync", Count::Exactly(Self::SLAB_GROUPS - 1)),
             Occurrence::new("cp.async.wait_group", Count::Exactly(2)).since(80),
         ],
         registers: 255,
         local_memory: false,
     };
-    // Three blocks of four warps on a multiprocessor.
-    const REGISTER_LIMIT: Option<u32> = Some(168);
-
     fn launch(&self) -> Launch {
         Launch {
             grid: Self::TILING.grid(self.product.m, self.product.n),
@@ -196,22 +194,14 @@ impl<S: Simt, B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u3
                 let pending = Pending::<B>::load(s, &product, tiling, column, 0);
                 Self::store_weights(s, pending, 0);
             }
-            let mut pending = Pending::<B>::none();
-            // A group at a time: of several, `ptxas` would mix the instructions, and take more
-            // registers than there are.
-            for group in 0..slabs * Self::GROUPS_OF_SLAB {
-                let (slab, group) = (group / Self::GROUPS_OF_SLAB, group % Self::GROUPS_OF_SLAB);
-                if group == 0 {
-                    s.copy_async_wait::<0>();
-                    s.barrier();
-                    // After the last slab comes one that nobody reads: cheaper than to ask.
-                    self.copy_input(s, row, slab + 1);
-                    pending = Pending::load(s, &product, tiling, column, slab + 1);
-                }
-                Self::multiply(s, slab, group, &mut sums);
-                if group == Self::GROUPS_OF_SLAB - 1 {
-                    Self::store_weights(s, pending, slab + 1);
-                }
+            for slab in 0..slabs {
+                s.copy_async_wait::<0>();
+                s.barrier();
+                // After the last slab comes one that nobody reads: cheaper than to ask.
+                self.copy_input(s, row, slab + 1);
+                let pending = Pending::<B>::load(s, &product, tiling, column, slab + 1);
+                Self::multiply(s, slab, &mut sums);
+                Self::store_weights(s, pending, slab + 1);
             }
             s.copy_async_wait::<0>();
             let (down, right) = tiling.place_of_warp(s.warp());
@@ -310,7 +300,7 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
                 unsafe {
                     s.store_shared(stage.chunk(row, RUNS as u32 * piece + group), runs[run].quants);
                     if group < Self::GROUPS {
-                        let pair = [runs[run].scale, runs[run].min];
+                        let pair = [runs[run].scale, -runs[run].min];
                         s.store_shared(Self::scale(s, slab, piece, group, row), pair);
                     }
                 }
@@ -318,51 +308,72 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
         });
     }
 
-    /// Adds the products of a slab's group, 32 or 16 elements, to a warp's sums.
+    /// Adds a slab's products to a warp's sums.
     ///
     /// # Safety
     /// The slab is staged, visible, and stays.
     #[inline(always)]
     #[track_caller]
-    unsafe fn multiply<S: Simt>(s: S, slab: u32, group: u32, sums: &mut Sums) {
-        let tiling = Self::TILING;
-        let (piece, group) = (group / Self::GROUPS, group % Self::GROUPS);
-        let (down, right) = tiling.place_of_warp(s.warp());
+    unsafe fn multiply<S: Simt>(s: S, slab: u32, sums: &mut Sums) {
+        let (down, right) = Self::TILING.place_of_warp(s.warp());
         // A lane's first row and column of a product; its second row is 8 further down, its second
         // column the next.
         let (row, column) = mma::c(s.lane(), 0);
-        let weights = Self::weights(s, slab).right(s.lane(), right);
-        // What of 16 elements' registers stays, where the group has only those or the others.
-        let [first, second] = if B::ONE_SCALE || group == 0 { [u32::MAX, 0] } else { [0, u32::MAX] };
-        let mut b = [[0; 2]; 2 * MOST];
-        let mut scales = [Scales::default(); 2 * MOST];
-        for j in 0..tiling.fragments_n() {
-            let from = Staged::<ROW_BYTES>::operand(weights, j as u32 * FRAGMENT, piece);
-            // SAFETY: the caller's; operands lie inside their slab.
-            let [b0, b1, b2, b3] = unsafe { s.ldmatrix::<4, _>(from) };
-            if B::ONE_SCALE {
-                [b[2 * j], b[2 * j + 1]] = [[b0, b1], [b2, b3]];
-            } else {
-                [b[2 * j], b[2 * j + 1]] = [[b0 & first, b1 & second], [b2 & first, b3 & second]];
+        let slab = Slab {
+            input: Self::input(s, slab).left(s.lane(), down),
+            weights: Self::weights(s, slab).right(s.lane(), right),
+            scales: Self::scale(s, slab, 0, 0, right + column).cast(),
+            input_scales: Self::input_scales(s, slab, down + row),
+            input_sums: Self::input_sums(s, slab, down + row),
+        };
+        for piece in 0..PIECES {
+            for group in 0..Self::GROUPS {
+                if piece + group > 0 {
+                    // Nobody has to wait. Without it `ptxas` mixes the groups' instructions, and takes
+                    // more registers than there are.
+                    s.warp_sync();
+                }
+                // SAFETY: the caller's.
+                unsafe { Self::multiply_group(s, slab, piece, group, sums) };
             }
         }
-        for j in 0..2 * tiling.fragments_n() {
-            let pairs = Self::scale(s, slab, piece, group, right + 8 * j as u32 + column);
-            // SAFETY: the caller's.
-            let [s0, m0, s1, m1]: [f32; 4] = unsafe { s.load_shared(pairs.cast()) };
-            scales[j] = Scales { scale: [s0, s1], min: [m0, m1], offset: [-BIAS * s0, -BIAS * s1] };
+    }
+
+    /// Adds the products of a group, 32 or 16 elements.
+    ///
+    /// # Safety
+    /// As [`multiply`](Self::multiply).
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn multiply_group<S: Simt>(s: S, slab: Slab, piece: u32, group: u32, sums: &mut Sums) {
+        let tiling = Self::TILING;
+        let mut b = [[0; 2]; 2 * MOST];
+        for j in 0..tiling.fragments_n() {
+            let from = Staged::<ROW_BYTES>::operand(slab.weights, j as u32 * FRAGMENT, piece);
+            // SAFETY: the caller's; operands lie inside their slab.
+            let [b0, b1, b2, b3] = unsafe { s.ldmatrix::<4, _>(from) };
+            [b[2 * j], b[2 * j + 1]] = match (B::ONE_SCALE, group) {
+                (true, _) => [[b0, b1], [b2, b3]],
+                (false, 0) => [[b0, 0], [b2, 0]],
+                (false, _) => [[0, b1], [0, b3]],
+            };
         }
-        let input = Self::input(s, slab).left(s.lane(), down);
+        let mut scales = [Scales::default(); 2 * MOST];
+        let pairs = slab.scales.row(piece, Self::PIECE_BYTES).row(group, Self::GROUP_BYTES);
+        for j in 0..2 * tiling.fragments_n() {
+            // SAFETY: the caller's.
+            let [s0, m0, s1, m1]: [f32; 4] = unsafe { s.load_shared(pairs.row(j as u32, 8 * 8).cast()) };
+            scales[j] = Scales { scale: [s0, s1], below: [m0, m1], offset: [-BIAS * s0, -BIAS * s1] };
+        }
         for i in 0..tiling.fragments_m() {
-            let from = Staged::<ROW_BYTES>::operand(input, i as u32 * FRAGMENT, piece);
             let mut rows = [Row::default(); 2];
             for half in 0..2 {
-                let row = down + i as u32 * FRAGMENT + 8 * half as u32 + row;
+                let row = i as u32 * FRAGMENT + 8 * half as u32;
                 // SAFETY: the caller's.
                 unsafe {
-                    rows[half].scale = s.load_shared(Self::input_scales(s, slab, row).at(piece));
+                    rows[half].scale = s.load_shared(slab.input_scales.row(row, PIECES).at(piece));
                     if B::HAS_MIN {
-                        let sums = Self::input_sums(s, slab, row).at(RUNS as u32 * piece);
+                        let sums = slab.input_sums.row(row, PIECES * RUNS as u32).at(RUNS as u32 * piece);
                         rows[half].sum = if B::ONE_SCALE {
                             let [first, second]: [f32; 2] = s.load_shared(sums.cast());
                             first + second
@@ -372,6 +383,7 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
                     }
                 }
             }
+            let from = Staged::<ROW_BYTES>::operand(slab.input, i as u32 * FRAGMENT, piece);
             // SAFETY: as above.
             let a = unsafe { s.ldmatrix::<4, _>(from) };
             for j in 0..2 * tiling.fragments_n() {
@@ -385,6 +397,21 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
     }
 }
 
+/// Where a lane finds its part of a slab.
+#[derive(Clone, Copy)]
+struct Slab {
+    /// Its chunk of the first left operand.
+    input: Shared<u8>,
+    /// Its chunk of the first right operand.
+    weights: Shared<u8>,
+    /// Scale and minimum of its first column.
+    scales: Shared<u8>,
+    /// Scales of its first row.
+    input_scales: Shared<f32>,
+    /// Sums of its first row.
+    input_sums: Shared<f32>,
+}
+
 /// Of a row of the input: the scale of a block and the sum of a group.
 #[derive(Clone, Copy, Default)]
 struct Row {
@@ -396,7 +423,8 @@ struct Row {
 #[derive(Clone, Copy, Default)]
 struct Scales {
     scale: [f32; 2],
-    min: [f32; 2],
+    /// The minimum, negated.
+    below: [f32; 2],
     /// `-BIAS · scale`: exact, but for Q8_K.
     offset: [f32; 2],
 }
@@ -415,6 +443,6 @@ impl Scales {
             s.fma(self.scale[e], biased, self.offset[e])
         };
         let sum = s.fma(row.scale, scaled, sum);
-        if B::HAS_MIN { s.fma(-self.min[e], row.sum, sum) } else { sum }
+        if B::HAS_MIN { s.fma(self.below[e], row.sum, sum) } else { sum }
     }
 }

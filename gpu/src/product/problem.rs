@@ -87,16 +87,9 @@ pub(super) const fn pieces_of_a_thread(tiling: Tiling) -> u32 {
 }
 
 /// What a thread holds of the next slab's weights.
-#[derive(Clone, Copy)]
 pub(super) struct Pending<B: Pieces>(B::Words, B::Words);
 
 impl<B: Pieces> Pending<B> {
-    /// Nothing yet.
-    #[inline(always)]
-    pub(super) fn none() -> Self {
-        Self(B::Words::default(), B::Words::default())
-    }
-
     /// Loads a thread's pieces of a slab.
     ///
     /// # Safety

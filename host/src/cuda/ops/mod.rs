@@ -8,21 +8,25 @@
 
 mod block_sum;
 mod matmul_f16;
-mod matmul_quant;
+mod matmul_f16_quant;
+mod matmul_q8_quant;
 mod probe;
+mod product;
 mod rms_norm;
 mod transpose;
 mod vector_add;
 
 pub use block_sum::block_sum;
 pub use matmul_f16::matmul_f16;
-pub use matmul_quant::{Weights, matmul_f16_as, matmul_f16_quant, matmul_q8_as, matmul_q8_quant};
+pub use matmul_f16_quant::{matmul_f16_quant, matmul_f16_quant_by};
+pub use matmul_q8_quant::{matmul_q8_quant, matmul_q8_quant_by};
 #[cfg(cuda)]
 pub use probe::map_wgmma;
 pub use probe::{
     approximations, loads, map_bf16, map_f16, map_s8, product_f16, product_s8, product_wmma, shared,
     shared_or,
 };
+pub use product::Weights;
 pub use rms_norm::rms_norm;
 pub use transpose::transpose;
 pub use vector_add::vector_add;
