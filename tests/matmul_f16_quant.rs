@@ -14,9 +14,12 @@ mod random;
 use gpu::product::MatmulF16Quant;
 use gpu::quant::{BlockQ4_K, Format};
 use half::f16;
-use lanemap::cuda::{Emulated, Error, View, ViewMut, ops};
+use lanemap::cuda::{Emulated, Error, Queue, View, ViewMut, ops};
 use machine::{Guarded, Machine, assert_refused, counted, on_both};
-use products::{ALIGN, Matrix, OUT_ALIGN, assert_product, quantized, say_worst};
+use products::{
+    ALIGN, Matrix, OUT_ALIGN, SPEED_ROWS, SPEED_SHAPES, assert_product, quantized, repeated, say_speed,
+    say_worst,
+};
 use random::{Random, normal};
 
 on_both! {
@@ -95,6 +98,24 @@ fn biases_are_added_to_every_row<M: Machine>(machine: &M) {
     }
 }
 
+/// The kernels for Q4_K with other tiles than [`by_format`]'s.
+fn other_tiles<M: Machine>() -> [(&'static str, Launch<M>); 3] {
+    [
+        ("64 × 128", |queue, out, input, weights, shape| {
+            let kernel = MatmulF16Quant::<BlockQ4_K, 64>::new;
+            ops::matmul_f16_quant_by(queue, out, input, weights, shape, kernel)
+        }),
+        ("256 × 128", |queue, out, input, weights, shape| {
+            let kernel = MatmulF16Quant::<BlockQ4_K, 256, 128, 4, 2>::new;
+            ops::matmul_f16_quant_by(queue, out, input, weights, shape, kernel)
+        }),
+        ("128 × 128 by four warps", |queue, out, input, weights, shape| {
+            let kernel = MatmulF16Quant::<BlockQ4_K, 128, 128, 2, 2>::new;
+            ops::matmul_f16_quant_by(queue, out, input, weights, shape, kernel)
+        }),
+    ]
+}
+
 fn a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles<M: Machine>(machine: &M) {
     let mut random = Random(23);
     let [m, n, k] = [130, 140, 512];
@@ -116,21 +137,7 @@ fn a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles<M: Machine>(ma
     let narrow = bits(run(machine, &input, &narrow, [m, 9, k], by_format).0);
     assert!(narrow.iter().enumerate().all(|(i, &x)| x == all[i / 9 * n + i % 9]));
 
-    let others: [(&str, Launch<M>); 3] = [
-        ("64 × 128", |queue, out, input, weights, shape| {
-            let kernel = MatmulF16Quant::<BlockQ4_K, 64>::new;
-            ops::matmul_f16_quant_by(queue, out, input, weights, shape, kernel)
-        }),
-        ("256 × 128", |queue, out, input, weights, shape| {
-            let kernel = MatmulF16Quant::<BlockQ4_K, 256, 128, 4, 2>::new;
-            ops::matmul_f16_quant_by(queue, out, input, weights, shape, kernel)
-        }),
-        ("128 × 128 by four warps", |queue, out, input, weights, shape| {
-            let kernel = MatmulF16Quant::<BlockQ4_K, 128, 128, 2, 2>::new;
-            ops::matmul_f16_quant_by(queue, out, input, weights, shape, kernel)
-        }),
-    ];
-    for (tiles, launch) in others {
+    for (tiles, launch) in other_tiles::<M>() {
         let other = bits(run(machine, &input, &weights, [m, n, k], launch).0);
         assert!(other == all, "tiles of {tiles} give other bits");
     }
@@ -199,4 +206,31 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
         "matmul_f16: the weights are F16, which is not quantized",
     );
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
+}
+
+#[test]
+#[ignore = "a measurement, for a device"]
+fn speed() {
+    let Some(stream) = machine::stream("matmul_f16_quant::speed") else { return };
+    let mut random = Random(25);
+    for shape @ [m, n, k] in SPEED_SHAPES {
+        let input = repeated(&halves(&mut random, SPEED_ROWS * k), m);
+        let input = stream.input("input", &input).unwrap();
+        let mut out = stream.output("out", m * n).unwrap();
+        for format in [Format::Q4_K, Format::Q6_K] {
+            let planes = Matrix::random(format, SPEED_ROWS, k, &mut random).planes;
+            let rows = stream.input("weights", &repeated(&planes, n)).unwrap();
+            let weights = ops::Weights { format, rows: rows.view(), bias: None };
+            let mut all = vec![("128 × 128", by_format as Launch<_>)];
+            if format == Format::Q4_K {
+                all.extend(other_tiles());
+            }
+            for (tiles, launch) in all {
+                let out = std::cell::RefCell::new(&mut out);
+                say_speed(&format!("matmul_f16, {format}, tiles of {tiles}"), &stream, shape, || {
+                    launch(&stream, out.borrow_mut().view_mut(), input.view(), weights, shape)
+                });
+            }
+        }
+    }
 }

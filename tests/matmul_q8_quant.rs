@@ -13,9 +13,12 @@ mod random;
 
 use gpu::product::{MatmulQ8Quant, Q8Row};
 use gpu::quant::{BlockQ4_K, Format};
-use lanemap::cuda::{Emulated, Error, View, ViewMut, ops};
+use lanemap::cuda::{Emulated, Error, Queue, View, ViewMut, ops};
 use machine::{Guarded, Machine, assert_refused, counted, on_both};
-use products::{ALIGN, Matrix, OUT_ALIGN, assert_product, quantized, say_worst};
+use products::{
+    ALIGN, Matrix, OUT_ALIGN, SPEED_ROWS, SPEED_SHAPES, assert_product, quantized, repeated, say_speed,
+    say_worst,
+};
 use random::{Random, normals};
 
 on_both! {
@@ -40,7 +43,8 @@ impl Activations {
         let (scales, sums, bytes) =
             (layout.scales() as usize, layout.sums() as usize, layout.bytes() as usize);
         let mut all = Self { rows: vec![0; m * bytes], values: Vec::with_capacity(m * k) };
-        for row in all.rows.chunks_exact_mut(bytes) {
+        for i in 0..m {
+            let row = &mut all.rows[i * bytes..][..bytes];
             for (block, x) in normals(random, k).chunks_exact(32).enumerate() {
                 let scale = x.iter().fold(0.0_f32, |most, x| most.max(x.abs())) / 127.0;
                 let quants: Vec<i8> = x.iter().map(|x| (x / scale).round() as i8).collect();
@@ -60,7 +64,10 @@ impl Activations {
     /// A row alone.
     fn row(&self, row: usize, k: usize) -> Self {
         let bytes = Q8Row::new(k as u32).bytes() as usize;
-        Self { rows: self.rows[row * bytes..][..bytes].to_vec(), values: self.values[row * k..][..k].to_vec() }
+        Self {
+            rows: self.rows[row * bytes..][..bytes].to_vec(),
+            values: self.values[row * k..][..k].to_vec(),
+        }
     }
 }
 
@@ -151,11 +158,18 @@ fn a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles<M: Machine>(ma
     let narrow = bits(run(machine, &input, &narrow, [m, 9, k], by_format).0);
     assert!(narrow.iter().enumerate().all(|(i, &x)| x == all[i / 9 * n + i % 9]));
 
-    let other = run(machine, &input, &weights, [m, n, k], |queue, out, input, weights, shape| {
-        let kernel = MatmulQ8Quant::<BlockQ4_K, 64>::new;
-        ops::matmul_q8_quant_by(queue, out, input, weights, shape, kernel)
-    });
+    let other = run(machine, &input, &weights, [m, n, k], by_small_tiles);
     assert!(bits(other.0) == all, "tiles of 64 × 64 give other bits");
+}
+
+fn by_small_tiles<M: Machine>(
+    machine: &M,
+    out: ViewMut<'_, f32>,
+    input: View<'_, u8>,
+    weights: ops::Weights<'_>,
+    shape: [usize; 3],
+) -> Result<(), Error> {
+    ops::matmul_q8_quant_by(machine, out, input, weights, shape, MatmulQ8Quant::<BlockQ4_K, 64>::new)
 }
 
 #[test]
@@ -204,4 +218,31 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
         "matmul_q8: the weights are BF16, which is not quantized",
     );
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
+}
+
+#[test]
+#[ignore = "a measurement, for a device"]
+fn speed() {
+    let Some(stream) = machine::stream("matmul_q8_quant::speed") else { return };
+    let mut random = Random(35);
+    for shape @ [m, n, k] in SPEED_SHAPES {
+        let input = repeated(&Activations::random(SPEED_ROWS, k, &mut random).rows, m);
+        let input = stream.input("input", &input).unwrap();
+        let mut out = stream.output("out", m * n).unwrap();
+        for format in [Format::Q4_K, Format::Q6_K] {
+            let planes = Matrix::random(format, SPEED_ROWS, k, &mut random).planes;
+            let rows = stream.input("weights", &repeated(&planes, n)).unwrap();
+            let weights = ops::Weights { format, rows: rows.view(), bias: None };
+            let mut all = vec![("128 × 64", by_format as Launch<_>)];
+            if format == Format::Q4_K {
+                all.push(("64 × 64", by_small_tiles));
+            }
+            for (tiles, launch) in all {
+                let out = std::cell::RefCell::new(&mut out);
+                say_speed(&format!("matmul_q8, {format}, tiles of {tiles}"), &stream, shape, || {
+                    launch(&stream, out.borrow_mut().view_mut(), input.view(), weights, shape)
+                });
+            }
+        }
+    }
 }

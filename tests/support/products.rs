@@ -2,7 +2,7 @@
 
 use gpu::quant::planes::{pack_row, plane_row_bytes};
 use gpu::quant::{Format, dequantize_row};
-use lanemap::cuda::{View, ops};
+use lanemap::cuda::{Error, Stream, View, ops};
 
 use crate::machine::{EPSILON, Guarded, Machine, assert_close, say};
 use crate::random::{Random, normals, random_blocks};
@@ -101,4 +101,43 @@ pub(crate) fn assert_product(
 /// Says how the worst elements compare.
 pub(crate) fn say_worst<M: Machine>(kernel: &str, worst: f64) {
     say(&format!("{kernel} on the {}: at most {worst:.2} times the error of a plain loop", M::NAME));
+}
+
+/// `[m, n, k]` of the products of a model with 7 billion weights, for prompts of 3328 and 512 tokens.
+pub(crate) const SPEED_SHAPES: [[usize; 3]; 4] =
+    [[3328, 3584, 3584], [3328, 37888, 3584], [3328, 3584, 18944], [512, 37888, 3584]];
+
+/// Rows that are drawn for a measurement; they are repeated.
+pub(crate) const SPEED_ROWS: usize = 128;
+
+/// As many rows as are wanted, of these again and again.
+pub(crate) fn repeated<T: Copy>(rows: &[T], count: usize) -> Vec<T> {
+    rows.iter().copied().cycle().take(count * (rows.len() / SPEED_ROWS)).collect()
+}
+
+/// Says how fast a launch is: the median of 20 after 3, each between two events, its operands where
+/// the launch before left them. `2 m n k` operations.
+pub(crate) fn say_speed(
+    what: &str,
+    stream: &Stream,
+    [m, n, k]: [usize; 3],
+    launch: impl Fn() -> Result<(), Error>,
+) {
+    let mut times: Vec<f32> = (0..23)
+        .map(|_| {
+            let start = stream.record().unwrap();
+            launch().unwrap();
+            stream.record().unwrap().milliseconds_since(&start).unwrap()
+        })
+        .skip(3)
+        .collect();
+    times.sort_unstable_by(f32::total_cmp);
+    let teraflops = |milliseconds: f32| 2e-9 * (m * n * k) as f64 / f64::from(milliseconds);
+    say(&format!(
+        "{what}, {m} × {n} × {k}: {:.3} ms, {:.0} TFLOP/s ({:.0} to {:.0})",
+        times[10],
+        teraflops(times[10]),
+        teraflops(times[19]),
+        teraflops(times[0]),
+    ));
 }

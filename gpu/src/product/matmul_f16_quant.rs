@@ -151,7 +151,8 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
             Occurrence::new("ldmatrix.sync.aligned.m8n8.x4.shared.b16", Count::Exactly(Self::OPERANDS)),
             Occurrence::new("bar.sync", Count::Exactly(1)),
             // Four chunks of a piece; before the loop and in it.
-            Occurrence::new("st.shared.v4.b32", Count::Exactly(8 * pieces_of_a_thread(Self::TILING))).since(80),
+            Occurrence::new("st.shared.v4.b32", Count::Exactly(8 * pieces_of_a_thread(Self::TILING)))
+                .since(80),
             Occurrence::new("cp.async.cg.shared.global", Count::Exactly(2 * Self::COPIES)).since(80),
             Occurrence::new("cp.async.wait_group", Count::Exactly(2)).since(80),
         ],
@@ -327,7 +328,8 @@ fn values<B: Pieces, S: Simt>(s: S, quants: u32, scale: f32, min: f32) -> [f32; 
         // Signed: q + 128 in eight bits. The subtraction is exact.
         let quants = quants ^ 0x8080_8080;
         return BYTES.map(|byte| {
-            let q = f32::from_bits(s.permute_bytes(quants, 0x4b00_0000, 0x7440 | byte)) - (8_388_608.0 + 128.0);
+            let q =
+                f32::from_bits(s.permute_bytes(quants, 0x4b00_0000, 0x7440 | byte)) - (8_388_608.0 + 128.0);
             scale * q
         });
     }

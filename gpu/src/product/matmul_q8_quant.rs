@@ -130,9 +130,11 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
     /// Groups of a slab.
     const SLAB_GROUPS: u32 = PIECES * Self::GROUPS;
     /// `ldmatrix` of a warp in a slab.
-    const OPERANDS: u32 = Self::SLAB_GROUPS * (Self::TILING.fragments_m() + Self::TILING.fragments_n()) as u32;
+    const OPERANDS: u32 =
+        Self::SLAB_GROUPS * (Self::TILING.fragments_m() + Self::TILING.fragments_n()) as u32;
     /// Products of a warp in a slab.
-    const PRODUCTS: u32 = Self::SLAB_GROUPS * (Self::TILING.fragments_m() * Self::TILING.fragments_n() * 2) as u32;
+    const PRODUCTS: u32 =
+        Self::SLAB_GROUPS * (Self::TILING.fragments_m() * Self::TILING.fragments_n() * 2) as u32;
 }
 
 impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const WARPS_N: u32> Contract
@@ -157,8 +159,11 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
     };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
-            Occurrence::new("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", Count::Exactly(Self::PRODUCTS))
-                .since(80),
+            Occurrence::new(
+                "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
+                Count::Exactly(Self::PRODUCTS),
+            )
+            .since(80),
             Occurrence::new("ldmatrix.sync.aligned.m8n8.x4.shared.b16", Count::Exactly(Self::OPERANDS)),
             Occurrence::new("bar.sync", Count::Exactly(1)),
             Occurrence::new("bar.warp.sync", Count::Exactly(Self::SLAB_GROUPS - 1)),

@@ -32,7 +32,9 @@ pub(super) fn checked<K: Contract>(
     let n = check.count(n, "n", Product::MOST)?;
     check.that(row.is_some(), || {
         let (format, block) = (weights.format, weights.format.block_elements());
-        format!("k is {k}, not a multiple of the {block} elements of a {format} block, or the rows are too long")
+        format!(
+            "k is {k}, not a multiple of the {block} elements of a {format} block, or the rows are too long"
+        )
     })?;
     let k = check.count(k, "k", Product::MOST)?;
     check.view(out, "out", u64::from(m) * u64::from(n), 8)?;
