@@ -72,7 +72,7 @@ use super::problem::{PIECES, Pending, Product, SLAB, pieces_of_a_thread, place_o
 use super::staged::{Rows, Staged};
 use super::tiling::{FRAGMENT, MOST, Output, Sums, Tiling};
 use crate::quant::Format;
-use crate::quant::planes::{Pieces, RUNS, Run};
+use crate::quant::planes::{Pieces, Run};
 use crate::simt::{
     ColMajor, Contract, Count, Expectations, Kernel, Launch, MatrixA, MatrixB, Occurrence, RowMajor, Shared,
     Simt,
@@ -262,9 +262,8 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
         pending.each(Self::TILING, |words, i| {
             let (row, piece) = place_of_piece(s, Self::TILING, i);
             let runs = B::unpack(s, words, slab * PIECES + piece);
-            for run in 0..RUNS {
-                let [low, high] = halves::<B, _>(s, &runs[run]);
-                let chunk = 4 * piece + 2 * run as u32;
+            for (run, chunk) in runs.iter().zip((4 * piece..).step_by(2)) {
+                let [low, high] = halves::<B, _>(s, run);
                 // SAFETY: the caller's; every piece is of one thread.
                 unsafe {
                     s.store_shared(stage.chunk(row, chunk), low);
@@ -287,17 +286,19 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
         let weights = Self::weights(s, slab).right(s.lane(), right);
         for k in 0..STEPS {
             let mut b = [MatrixB::<ColMajor>::from_registers([0; 4]); MOST];
-            for j in 0..tiling.fragments_n() {
-                let from = Staged::<ROW_BYTES>::operand(weights, j as u32 * FRAGMENT, k);
+            let b = &mut b[..tiling.fragments_n()];
+            for (b, down) in b.iter_mut().zip((0..).step_by(FRAGMENT as usize)) {
+                let from = Staged::<ROW_BYTES>::operand(weights, down, k);
                 // SAFETY: the caller's; operands lie inside their slab.
-                b[j] = MatrixB::from_registers(unsafe { s.ldmatrix::<4, _>(from) });
+                *b = MatrixB::from_registers(unsafe { s.ldmatrix::<4, _>(from) });
             }
-            for i in 0..tiling.fragments_m() {
-                let from = Staged::<ROW_BYTES>::operand(input, i as u32 * FRAGMENT, k);
+            let sums = &mut sums[..tiling.fragments_m()];
+            for (sums, down) in sums.iter_mut().zip((0..).step_by(FRAGMENT as usize)) {
+                let from = Staged::<ROW_BYTES>::operand(input, down, k);
                 // SAFETY: as above.
                 let a = MatrixA::<RowMajor>::from_registers(unsafe { s.ldmatrix::<4, _>(from) });
-                for j in 0..tiling.fragments_n() {
-                    sums[i][j] = s.wmma_mma(a, b[j], sums[i][j]);
+                for (sum, &b) in sums.iter_mut().zip(b.iter()) {
+                    *sum = s.wmma_mma(a, b, *sum);
                 }
             }
         }
@@ -309,8 +310,8 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
 #[track_caller]
 fn halves<B: Pieces, S: Simt>(s: S, run: &Run) -> [[u32; 4]; 2] {
     let mut pairs = [0; 8];
-    for i in 0..4 {
-        let [a, b, c, d] = values::<B, S>(s, run.quants[i], run.scale, run.min);
+    for (i, &quants) in run.quants.iter().enumerate() {
+        let [a, b, c, d] = values::<B, S>(s, quants, run.scale, run.min);
         pairs[2 * i] = s.f16x2_from_f32(a, b);
         pairs[2 * i + 1] = s.f16x2_from_f32(c, d);
     }

@@ -15,39 +15,48 @@
 //!
 //! # Who owns what
 //!
-//! Tiles, warps and slabs of 64 elements of K as in [`matmul_f16_quant`](super::MatmulF16Quant); the
-//! products are of 16 × 8 × 32.
-//!
 //! ```text
-//!                     32 of k              a group of 16 has its own product: the other half of the
-//!  16 rows of       +---------+---------+  weights is zero then. A product of half the depth is half
-//!  the input        |         |         |  the tensor core's time, but not what there is too little
-//!                   +---------+---------+  of: each product's 128 sums take two or three
-//!  8 columns of     |  group  |  0      |  instructions each to be scaled.
-//!  the weights      +---------+---------+
+//! grid: x = tiles of 128 × 64 of out, in the order of `Tiling::place`
+//!
+//!                    64 columns of out (rows of weights)
+//!                   +----------+----------+
+//!  128 rows of out  |  warp 0  |  warp 1  |      a warp owns 64 × 32 elements of out, which lie in
+//!                   |  64 × 32 |          |      its lanes as the accumulators of 4 × 4 products of
+//!                   +----------+----------+      16 × 8
+//!                   |  warp 2  |  warp 3  |
+//!                   +----------+----------+
+//!
+//! K goes by in slabs of 64: 128 rows of input come by asynchronous copies; 64 rows of weights are
+//! 128 pieces of 32 elements, which a thread each loads, unpacks and stores as bytes.
 //! ```
+//!
+//! A group of 32 is one product of 16 × 8 × 32, a group of 16 one of 16 × 8 × 16, whose operands are
+//! the halves of the same registers.
 //!
 //! # From integers to floats
 //!
-//! A product begins at `0x4b400000`, which is 12,582,912 as a float whose last bit is 1: so the sum
+//! A product begins at `0x4b400000`, which is 12,582,912 as a float whose last bit counts 1: so the sum
 //! of integers, which is below 2^22, *is* a float, 12,582,912 too large. That is taken away by the
-//! multiplication that follows, `s · x - s · 12,582,912`, whose second part is exact.
+//! multiplication that follows, `s · x - s · 12,582,912`, fused, whose second part is exact. So of each
+//! product's 128 sums a lane scales four with two or three instructions each: that, not the tensor
+//! core, is what time goes into.
 //!
 //! # Registers
 //!
-//! 64 accumulators; 8 of B, 4 of A, 4 sums of integers; of a group 8 scales, 8 minimums and 8
-//! offsets; scales and sums of two rows. At most 128, so that two blocks share a multiprocessor.
+//! 64 accumulators; of a group 8 B, 4 A, 4 sums of integers, 8 scales, minimums and offsets each; scale
+//! and sum of two rows; the piece on its way, 6 to 10; the rest addresses, and what `ptxas` does ahead.
+//! Two blocks share a multiprocessor.
 //!
 //! # Shared memory
 //!
 //! ```text
-//! byte     0  input, two slabs        128 rows of 64 quants each
-//!      16384  weights, two slabs      128 rows of 64 quants each
-//!      32768  scales of the input     two slabs of 128 rows of two f32
-//!      34816  sums of the input       two slabs of 128 rows of four f32
-//!      38912  scales of the weights   two slabs: for each group 64 pairs of scale and minimum, and
-//!                                     between the two pieces 64 bytes more, so that what eight rows
-//!                                     of both store at a time lies in different banks
+//! byte     0  input, two slabs        128 rows of 64 quants each, placed as `Staged` says
+//!      16384  weights, two slabs      64 rows of 64 quants each
+//!      24576  scales of the input     two slabs of 128 rows of two f32
+//!      26624  sums of the input       two slabs of 128 rows of four f32
+//!      30720  scales of the weights   two slabs: for each group 64 pairs of a scale and a minimum,
+//!                                     negated, and after each piece 64 bytes more, so that what eight
+//!                                     rows of both pieces store at a time lies in different banks
 //! ```
 //!
 //! # Who waits for whom
@@ -56,7 +65,8 @@
 //!
 //! # Shape contract
 //!
-//! Any M and N; K any multiple of the format's block.
+//! Any M and N; K any multiple of the format's block. What a tile has too much is zero in the input,
+//! scales included, and is not stored.
 //!
 //! # Numeric contract
 //!
@@ -127,6 +137,12 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
     /// Bytes of shared memory.
     pub const SHARED_BYTES: u32 = Self::SCALES + 2 * PIECES * Self::PIECE_BYTES;
 
+    /// What multiplies a group.
+    const INSTRUCTION: &'static str = if B::ONE_SCALE {
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32"
+    } else {
+        "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32"
+    };
     /// Groups of a slab.
     const SLAB_GROUPS: u32 = PIECES * Self::GROUPS;
     /// `ldmatrix` of a warp in a slab.
@@ -159,11 +175,7 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
     };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
-            Occurrence::new(
-                "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
-                Count::Exactly(Self::PRODUCTS),
-            )
-            .since(80),
+            Occurrence::new(Self::INSTRUCTION, Count::Exactly(Self::PRODUCTS)).since(80),
             Occurrence::new("ldmatrix.sync.aligned.m8n8.x4.shared.b16", Count::Exactly(Self::OPERANDS)),
             Occurrence::new("bar.sync", Count::Exactly(1)),
             Occurrence::new("bar.warp.sync", Count::Exactly(Self::SLAB_GROUPS - 1)),
@@ -172,6 +184,7 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
         registers: 255,
         local_memory: false,
     };
+
     fn launch(&self) -> Launch {
         Launch {
             grid: Self::TILING.grid(self.product.m, self.product.n),
@@ -299,13 +312,12 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
         pending.each(Self::TILING, |words, i| {
             let (row, piece) = place_of_piece(s, Self::TILING, i);
             let runs = B::unpack(s, words, slab * PIECES + piece);
-            for run in 0..RUNS {
-                let group = run as u32;
+            for (run, group) in runs.iter().zip(0..) {
                 // SAFETY: the caller's; every piece is of one thread.
                 unsafe {
-                    s.store_shared(stage.chunk(row, RUNS as u32 * piece + group), runs[run].quants);
+                    s.store_shared(stage.chunk(row, RUNS as u32 * piece + group), run.quants);
                     if group < Self::GROUPS {
-                        let pair = [runs[run].scale, -runs[run].min];
+                        let pair = [run.scale, -run.min];
                         s.store_shared(Self::scale(s, slab, piece, group, row), pair);
                     }
                 }
@@ -334,8 +346,8 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
         for piece in 0..PIECES {
             for group in 0..Self::GROUPS {
                 if piece + group > 0 {
-                    // Nobody has to wait. Without it `ptxas` mixes the groups' instructions, and takes
-                    // more registers than there are.
+                    // Nobody has to wait. Without it `ptxas` mixes the groups' instructions until
+                    // registers run out.
                     s.warp_sync();
                 }
                 // SAFETY: the caller's.
@@ -357,29 +369,24 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
             let from = Staged::<ROW_BYTES>::operand(slab.weights, j as u32 * FRAGMENT, piece);
             // SAFETY: the caller's; operands lie inside their slab.
             let [b0, b1, b2, b3] = unsafe { s.ldmatrix::<4, _>(from) };
-            [b[2 * j], b[2 * j + 1]] = match (B::ONE_SCALE, group) {
-                (true, _) => [[b0, b1], [b2, b3]],
-                (false, 0) => [[b0, 0], [b2, 0]],
-                (false, _) => [[0, b1], [0, b3]],
-            };
+            [b[2 * j], b[2 * j + 1]] = [[b0, b1], [b2, b3]];
         }
         let mut scales = [Scales::default(); 2 * MOST];
         let pairs = slab.scales.row(piece, Self::PIECE_BYTES).row(group, Self::GROUP_BYTES);
-        for j in 0..2 * tiling.fragments_n() {
+        for (scales, columns) in scales[..2 * tiling.fragments_n()].iter_mut().zip((0..).step_by(8)) {
             // SAFETY: the caller's.
-            let [s0, m0, s1, m1]: [f32; 4] = unsafe { s.load_shared(pairs.row(j as u32, 8 * 8).cast()) };
-            scales[j] = Scales { scale: [s0, s1], below: [m0, m1], offset: [-BIAS * s0, -BIAS * s1] };
+            let [s0, m0, s1, m1]: [f32; 4] = unsafe { s.load_shared(pairs.row(columns, 8).cast()) };
+            *scales = Scales { scale: [s0, s1], below: [m0, m1], offset: [-BIAS * s0, -BIAS * s1] };
         }
         for i in 0..tiling.fragments_m() {
             let mut rows = [Row::default(); 2];
-            for half in 0..2 {
-                let row = i as u32 * FRAGMENT + 8 * half as u32;
+            for (values, row) in rows.iter_mut().zip((i as u32 * FRAGMENT..).step_by(8)) {
                 // SAFETY: the caller's.
                 unsafe {
-                    rows[half].scale = s.load_shared(slab.input_scales.row(row, PIECES).at(piece));
+                    values.scale = s.load_shared(slab.input_scales.row(row, PIECES).at(piece));
                     if B::HAS_MIN {
                         let sums = slab.input_sums.row(row, PIECES * RUNS as u32).at(RUNS as u32 * piece);
-                        rows[half].sum = if B::ONE_SCALE {
+                        values.sum = if B::ONE_SCALE {
                             let [first, second]: [f32; 2] = s.load_shared(sums.cast());
                             first + second
                         } else {
@@ -392,7 +399,13 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
             // SAFETY: as above.
             let a = unsafe { s.ldmatrix::<4, _>(from) };
             for j in 0..2 * tiling.fragments_n() {
-                let products = s.mma_m16n8k32_s8(a, b[j], [BIAS_BITS.cast_signed(); 4]);
+                let none = [BIAS_BITS.cast_signed(); 4];
+                let products = if B::ONE_SCALE {
+                    s.mma_m16n8k32_s8(a, b[j], none)
+                } else {
+                    let half = group as usize;
+                    s.mma_m16n8k16_s8([a[2 * half], a[2 * half + 1]], b[j][half], none)
+                };
                 for e in 0..4 {
                     let sum = &mut sums[i][j / 2][4 * (j % 2) + e];
                     *sum = scales[j].add::<B, S>(s, products[e], e % 2, rows[e / 2], *sum);
@@ -435,14 +448,14 @@ struct Scales {
 }
 
 impl Scales {
-    /// Adds to `sum` what a group contributes, whose integers add up to `product`, in the column
-    /// `e` of the two.
+    /// Adds to `sum` what a group contributes, in column `e` of the two: `product` is its sum of
+    /// integers, and [`BIAS`].
     #[inline(always)]
     #[track_caller]
     fn add<B: Pieces, S: Simt>(&self, s: S, product: i32, e: usize, row: Row, sum: f32) -> f32 {
         let biased = f32::from_bits(product.cast_unsigned());
         let scaled = if const { matches!(B::FORMAT, Format::Q8_K) } {
-            // A scale of 24 bits: three times it may have one more.
+            // A scale of 24 bits: three times it has more.
             self.scale[e] * (biased - BIAS)
         } else {
             s.fma(self.scale[e], biased, self.offset[e])

@@ -42,7 +42,7 @@ impl<const ROW_BYTES: u32> Staged<ROW_BYTES> {
     #[inline(always)]
     pub(super) const fn chunk<T>(self, row: u32, chunk: u32) -> Shared<T> {
         let rows_of_a_line = LINE_BYTES / ROW_BYTES;
-        let place = chunk ^ row / rows_of_a_line % Self::CHUNKS;
+        let place = chunk ^ (row / rows_of_a_line % Self::CHUNKS);
         self.0.row(row, ROW_BYTES).at(place * CHUNK_BYTES).cast()
     }
 
@@ -65,7 +65,7 @@ impl<const ROW_BYTES: u32> Staged<ROW_BYTES> {
     #[inline(always)]
     pub(super) const fn operand(first: Shared<u8>, rows: u32, k: u32) -> Shared<u8> {
         // A lane's first chunk is an even one or the next: k counts in the bits above.
-        Shared::<u8>::from_address(first.address() ^ k * 2 * CHUNK_BYTES).row(rows, ROW_BYTES)
+        Shared::<u8>::from_address(first.address() ^ (k * 2 * CHUNK_BYTES)).row(rows, ROW_BYTES)
     }
 
     /// Begins to copy `rows` rows of a matrix, by all of the block's `threads`. What the matrix does
@@ -80,18 +80,17 @@ impl<const ROW_BYTES: u32> Staged<ROW_BYTES> {
         let rows_at_once = threads / Self::CHUNKS;
         let (row, chunk) = (s.thread() / Self::CHUNKS, s.thread() % Self::CHUNKS);
         let column = from.column + chunk * CHUNK_BYTES;
-        let first = from.matrix.row(from.row + row, from.stride).at(u64::from(column));
+        let mut source = from.matrix.row(from.row + row, from.stride).at(u64::from(column));
+        // How many of the rows below have this chunk. One number for all of them, and another one in
+        // every slab: what stays the same for a row would be kept in a register.
+        let left = if column < from.columns { from.rows.saturating_sub(from.row + row) } else { 0 };
         for down in (0..rows).step_by(rows_at_once as usize) {
-            let exists = column < from.columns && from.row + row + down < from.rows;
             let to = self.chunk::<u8>(row, chunk).row(down, ROW_BYTES);
+            let valid = if down < left { CHUNK_BYTES } else { 0 };
             // SAFETY: the caller's; nothing is read where there is no chunk.
-            unsafe {
-                s.copy_async::<CHUNK_BYTES, _>(
-                    to,
-                    first.row(down, from.stride),
-                    if exists { CHUNK_BYTES } else { 0 },
-                );
-            }
+            unsafe { s.copy_async::<CHUNK_BYTES, _>(to, source, valid) };
+            // One after the other: multiples of the stride would each take two registers.
+            source = source.row(rows_at_once, from.stride);
         }
     }
 }

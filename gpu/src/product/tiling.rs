@@ -172,3 +172,46 @@ impl Output {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+
+    use super::*;
+
+    const TILING: Tiling = Tiling { tile_m: 128, tile_n: 64, warps_m: 2, warps_n: 2 };
+
+    #[test]
+    fn blocks_have_one_tile_each_and_leave_none() {
+        for (m, n) in
+            [(1_u32, 1_u32), (128, 64), (129, 65), (32 * 128, 640), (33 * 128 + 1, 200), (70 * 128, 63)]
+        {
+            let (rows, columns) = (m.div_ceil(TILING.tile_m), n.div_ceil(TILING.tile_n));
+            let blocks = TILING.grid(m, n);
+            assert_eq!(blocks, Dim3::linear(rows * columns));
+            let mut seen = vec![false; blocks.x as usize];
+            for block in 0..blocks.x {
+                let (row, column) = TILING.place(block, m, n);
+                assert!(row.is_multiple_of(TILING.tile_m) && row < m, "{m} × {n}, block {block}");
+                assert!(column.is_multiple_of(TILING.tile_n) && column < n, "{m} × {n}, block {block}");
+                let tile = row / TILING.tile_m * columns + column / TILING.tile_n;
+                assert!(!seen[tile as usize], "{m} × {n}: block {block} has another one's tile");
+                seen[tile as usize] = true;
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_that_follow_each_other_share_weights() {
+        let places = |blocks: core::ops::Range<u32>| blocks.map(|block| TILING.place(block, 70 * 128, 640));
+        assert!(places(0..GROUP).enumerate().all(|(i, place)| place == (128 * i as u32, 0)));
+        assert!(places(GROUP..2 * GROUP).all(|(row, column)| row < GROUP * 128 && column == 64));
+    }
+
+    #[test]
+    fn nothing_to_do_is_no_block() {
+        assert_eq!((TILING.grid(0, 5).count(), TILING.grid(5, 0).count()), (0, 0));
+    }
+}
