@@ -5,7 +5,9 @@
 pub mod activations;
 mod convert;
 mod matmul_f16;
+pub mod matvec;
 
 pub use activations::{Activations, AsF16, AsF32, AsQ8, Q8Row};
 pub use convert::Convert;
 pub use matmul_f16::{MatmulF16, MatmulGeometry};
+pub use matvec::{Matvec, MatvecGeometry};
