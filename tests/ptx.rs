@@ -5,6 +5,7 @@
 
 use std::io::{self, Write as _};
 
+use gpu::simt::inspect::Violation;
 use lanemap::ptx::{self, Assembler, Variant};
 
 /// What the kernels have to assemble for.
@@ -43,10 +44,25 @@ fn variants(test: &str) -> Option<&'static [Variant]> {
 fn every_variant_has_every_kernel_as_expected() {
     let Some(variants) = variants("every_variant_has_every_kernel_as_expected") else { return };
     for variant in variants {
-        gpu::kernels::check(variant.text, variant.sm)
+        gpu::kernels::check(variant.text, variant.architecture())
             .unwrap_or_else(|error| panic!("{}: {error}", variant.name()));
         let target = format!(".target {}\n", variant.name());
         assert!(variant.text.contains(&target), "not for {}", variant.name());
+    }
+    // A device that runs what a kernel needs gets PTX that has it.
+    for entry in gpu::kernels::ALL {
+        let first = variants.iter().find(|variant| variant.architecture() == entry.needs);
+        assert!(first.is_some(), "{}: there is no PTX for {}", entry.name, entry.needs);
+    }
+}
+
+#[test]
+fn a_kernel_stands_in_the_ptx_of_its_architectures_alone() {
+    let test = "a_kernel_stands_in_the_ptx_of_its_architectures_alone";
+    let Some(variants) = variants(test) else { return };
+    for (variant, later) in variants.iter().zip(&variants[1..]) {
+        let violation = gpu::kernels::check(later.text, variant.architecture()).unwrap_err();
+        assert!(matches!(violation, Violation::Misplaced { .. }), "{violation}");
     }
 }
 
@@ -61,10 +77,17 @@ fn ptxas_takes_every_kernel_without_a_spill() {
     let mut rows = vec![String::new(); gpu::kernels::ALL.len()];
     for (sm, architecture) in ARCHITECTURES {
         table += &format!(" {architecture} |");
-        let usage = assembler.usage(ptx::variant_for(sm).unwrap(), architecture).unwrap();
+        let variant = ptx::variant_for(sm).unwrap();
+        let usage = assembler.usage(variant, architecture).unwrap();
         for (entry, row) in gpu::kernels::ALL.iter().zip(&mut rows) {
-            let kernel = usage.iter().find(|usage| usage.kernel == entry.name).expect(entry.name);
             let name = entry.name;
+            let kernel = usage.iter().find(|usage| usage.kernel == name);
+            if !entry.needs.is_in(variant.architecture()) {
+                assert!(kernel.is_none(), "{name} needs {} and is there for {architecture}", entry.needs);
+                *row += " - |";
+                continue;
+            }
+            let kernel = kernel.expect(name);
             assert_eq!(kernel.spill_bytes, 0, "{name} spills on {architecture}");
             assert!(
                 kernel.stack_bytes == 0 || entry.expectations.local_memory,

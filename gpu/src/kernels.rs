@@ -5,20 +5,25 @@ use bytemuck::Zeroable;
 use crate::attention::FaPrefillF16kv;
 use crate::basics::{BlockSum, Transpose, VectorAdd};
 use crate::norm::RmsNorm;
-use crate::probe::{ProbeLoads, ProbeMmaF16, ProbeMmaS8, ProbeShared, ProbeWmma};
+use crate::probe::{
+    ProbeApproximations, ProbeLoads, ProbeMapBf16, ProbeMapF16, ProbeMapS8, ProbeMapWgmma, ProbeMmaF16,
+    ProbeMmaS8, ProbeShared, ProbeWmma,
+};
 use crate::product::matvec::{HalfNumbers, HalfPieces, Quantized};
 use crate::product::{AsF16, AsQ8, Convert, MatmulF16, Matvec};
 use crate::quant::{
     BlockIQ4_NL, BlockIQ4_XS, BlockQ2_K, BlockQ3_K, BlockQ4_0, BlockQ4_1, BlockQ4_K, BlockQ5_0, BlockQ5_1,
     BlockQ5_K, BlockQ6_K, BlockQ8_0, BlockQ8_K, bf16, f16,
 };
-use crate::simt::{Contract, Expectations, Launch};
+use crate::simt::{Architecture, Contract, Expectations, Launch};
 
 /// What the build and the tools know of a kernel without launching it.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     /// The exported name.
     pub name: &'static str,
+    /// The architecture that it needs: PTX for others has no such entry point.
+    pub needs: Architecture,
     /// What its PTX must look like.
     pub expectations: Expectations,
     /// Bytes of its one parameter, the arguments.
@@ -29,9 +34,10 @@ pub struct Entry {
 }
 
 impl Entry {
-    const fn of<K: Contract + Zeroable>() -> Self {
+    const fn of<K: Contract + Zeroable>(needs: Architecture) -> Self {
         Self {
             name: K::NAME,
+            needs,
             expectations: K::EXPECTATIONS,
             argument_bytes: size_of::<K>(),
             register_limit: K::REGISTER_LIMIT,
@@ -53,23 +59,42 @@ impl Entry {
     }
 }
 
-/// Whether PTX for architecture `sm` has every kernel, each as it is expected, and nothing that
-/// is not resolved.
+/// Whether PTX for `target` has the kernels that this architecture has and no others, each as it
+/// is expected, and nothing that is not resolved.
 ///
 /// # Errors
 /// The first violation.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn check(ptx: &str, sm: u32) -> Result<(), crate::simt::inspect::Violation<'_>> {
-    crate::simt::inspect::check_module(ptx)?;
-    ALL.iter().try_for_each(|entry| entry.expectations.check(ptx, sm, entry.name))
+pub fn check(ptx: &str, target: Architecture) -> Result<(), crate::simt::inspect::Violation<'_>> {
+    use crate::simt::inspect::{Violation, check_module, entry_body};
+
+    check_module(ptx)?;
+    ALL.iter().try_for_each(|&Entry { name: kernel, needs, expectations, .. }| {
+        if needs.is_in(target) {
+            expectations.check(ptx, target.sm, kernel)
+        } else if entry_body(ptx, kernel).is_some() {
+            Err(Violation::Misplaced { kernel, needs })
+        } else {
+            Ok(())
+        }
+    })
 }
 
-/// The same PTX for architecture `sm`, with the register limits that kernels ask for.
+/// The architecture of this name, which there must be.
+const fn architecture(name: &str) -> Architecture {
+    match Architecture::parse(name) {
+        Some(architecture) => architecture,
+        None => panic!("not the name of an architecture"),
+    }
+}
+
+/// The same PTX for `target`, with the register limits that kernels ask for.
 #[cfg(not(target_arch = "nvptx64"))]
 #[must_use]
-pub fn limited(ptx: &str, sm: u32) -> std::string::String {
-    let limit =
-        |entry: &'static Entry| entry.register_limit.filter(|_| sm >= 80).map(|most| (entry.name, most));
+pub fn limited(ptx: &str, target: Architecture) -> std::string::String {
+    let limit = |entry: &'static Entry| {
+        entry.register_limit.filter(|_| target.sm >= 80).map(|most| (entry.name, most))
+    };
     ALL.iter()
         .filter_map(limit)
         .fold(ptx.into(), |ptx, (kernel, most)| crate::simt::inspect::with_register_limit(&ptx, kernel, most))
@@ -85,26 +110,57 @@ const fn same(a: &str, b: &str) -> bool {
     i == a.len() && i == b.len()
 }
 
+/// Entry points and their list. What stands after `where` is the architecture that a kernel needs
+/// if not all have it, as rustc's name of a target feature.
 macro_rules! kernels {
-    ($($name:ident: $kernel:ty,)*) => {
+    (@needs) => { Architecture::OLDEST };
+    (@needs $feature:literal) => { const { architecture($feature) } };
+    (@nvvm $name:ident, $kernel:ty) => {
+        #[cuda_std::kernel]
+        unsafe fn $name(arguments: $kernel) {
+            // SAFETY: whoever launches keeps the kernel's contract.
+            unsafe { arguments.run(Nvvm::<ARCHITECTURE>) }
+        }
+    };
+    // That compiler has no `cfg` for its architecture: for the proof on the host only.
+    (@nvvm $name:ident, $kernel:ty, $feature:literal) => {
+        #[cfg(not(target_arch = "nvptx64"))]
+        #[cuda_std::kernel]
+        unsafe fn $name(arguments: $kernel) {
+            // SAFETY: whoever launches keeps the kernel's contract.
+            unsafe { arguments.run(Nvvm::<{ architecture($feature).sm }>) }
+        }
+    };
+    ($($name:ident: $kernel:ty $(where $feature:literal)?,)*) => {
         /// All kernels, in the order in which they are exported.
-        pub const ALL: &[Entry] = &[$(Entry::of::<$kernel>()),*];
+        pub const ALL: &[Entry] = &[$(Entry::of::<$kernel>(kernels!(@needs $($feature)?))),*];
 
         $(const _: () = assert!(same(stringify!($name), <$kernel as Contract>::NAME));)*
 
-        #[cfg(target_arch = "nvptx64")]
+        #[cfg(all(target_arch = "nvptx64", not(feature = "nvvm")))]
         #[allow(unsafe_code, reason = "an entry point hands the driver's arguments to the kernel")]
         mod entry {
             use super::*;
             use crate::simt::{Kernel, Ptx};
 
             $(
+                $(#[cfg(target_feature = $feature)])?
                 #[unsafe(no_mangle)]
                 unsafe extern "ptx-kernel" fn $name(arguments: $kernel) {
                     // SAFETY: whoever launches keeps the kernel's contract.
                     unsafe { arguments.run(Ptx) }
                 }
             )*
+        }
+
+        // On the host too, where that is the proof that each kernel runs on this machine.
+        #[cfg(feature = "nvvm")]
+        #[allow(unsafe_code, reason = "an entry point hands the driver's arguments to the kernel")]
+        mod entry {
+            use super::*;
+            use crate::simt::{ARCHITECTURE, Kernel, Nvvm};
+
+            $(kernels!(@nvvm $name, $kernel $(, $feature)?);)*
         }
     };
 }
@@ -217,6 +273,13 @@ kernels! {
     probe_mma_f16: ProbeMmaF16,
     probe_mma_s8: ProbeMmaS8,
     probe_shared: ProbeShared,
+    probe_map_f16: ProbeMapF16,
+    probe_map_bf16: ProbeMapBf16 where "sm_80",
+    probe_map_s8: ProbeMapS8,
+    probe_map_wgmma_n8: ProbeMapWgmma<4> where "sm_90a",
+    probe_map_wgmma_n128: ProbeMapWgmma<64> where "sm_90a",
+    probe_map_wgmma_n256: ProbeMapWgmma<128> where "sm_90a",
+    probe_approximations: ProbeApproximations,
 }
 
 #[cfg(test)]

@@ -1,13 +1,10 @@
 //! `wmma` m16n16k16, f16 in, f32 accumulators: from sm_75 on.
 //!
 //! PTX leaves these maps unspecified; they were read off an H200 (sm_90) by loading matrices of
-//! indices and dumping every register. What came out is two [`mma`] m16n8k16 side by side: A is its
-//! A, and the left and right half of B and of the accumulator are its B and C. Published readings of
-//! sm_75 and sm_80 agree.
-//!
-//! The one exception is A loaded by columns: row major A and both kinds of B were read on the H200,
-//! and for B the layout changes the load only, never the registers; that the same holds for A rests
-//! on the published readings, and is yet to be confirmed on sm_90.
+//! indices and dumping every register ([`ProbeLoads`](crate::probe::ProbeLoads)). What came out is two
+//! [`mma`] m16n8k16 side by side: A is its A, and the left and right half of B and of the accumulator
+//! are its B and C. The layout in memory changes the load only, never the registers. Published
+//! readings of sm_75 and sm_80 agree.
 //!
 //! A and B fragments have 16 halves, of which `x[8..16]` repeats `x[0..8]`. The hardware does not
 //! read the second copy: with NaN in it the product has the same bits. An operand that is built in
@@ -129,7 +126,7 @@ fragment! {
     name: "wmma-a-col",
     instruction: "wmma.mma m16n16k16",
     operand: "matrix_a col_major, f16",
-    source: "published readings of sm_75 and sm_80; yet to be confirmed on sm_90",
+    source: MEASURED,
     axes: ("m", "k"),
     rows: 16,
     columns: 16,

@@ -21,7 +21,8 @@ use half::f16;
 
 use crate::fragment::{Fragment, WARP_LANES, ldmatrix, wmma};
 use crate::simt::{
-    ColMajor, Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, RowMajor, Simt,
+    ColMajor, Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Probing, RowMajor,
+    Simt,
 };
 
 /// Elements of a tile.
@@ -38,10 +39,8 @@ const SHARED_BYTES: u32 = WORDS_AT + ELEMENTS * 4;
 pub struct Dump {
     /// Whose lane map they show.
     pub fragment: Fragment,
-    /// The first of them.
+    /// The first of them. There are [`Fragment::registers`], copies included.
     pub first: u32,
-    /// How many of a lane's: the second copy of an operand is left out.
-    pub registers: u32,
     /// Whether the tile lay by rows in memory.
     pub row_major: bool,
 }
@@ -58,26 +57,26 @@ pub struct ProbeLoads {
 
 impl ProbeLoads {
     /// Registers of a lane that are dumped.
-    pub const REGISTERS: u32 = Self::DUMPS[11].first + Self::DUMPS[11].registers;
+    pub const REGISTERS: u32 = Self::DUMPS[11].first + Self::DUMPS[11].fragment.registers();
 
     /// What is dumped, in the order of the registers.
     pub const DUMPS: [Dump; 12] = {
-        const fn dump(fragment: Fragment, first: u32, registers: u32, row_major: bool) -> Dump {
-            Dump { fragment, first, registers, row_major }
+        const fn dump(fragment: Fragment, first: u32, row_major: bool) -> Dump {
+            Dump { fragment, first, row_major }
         }
         [
-            dump(wmma::A_ROW, 0, 4, true),
-            dump(wmma::A_COL, 4, 4, false),
-            dump(wmma::B_ROW, 8, 4, true),
-            dump(wmma::B_COL, 12, 4, false),
-            dump(wmma::ACCUMULATOR, 16, 8, true),
-            dump(wmma::ACCUMULATOR, 24, 8, false),
-            dump(ldmatrix::X1, 32, 1, true),
-            dump(ldmatrix::X1_TRANS, 33, 1, true),
-            dump(ldmatrix::X2, 34, 2, true),
-            dump(ldmatrix::X2_TRANS, 36, 2, true),
-            dump(ldmatrix::X4, 38, 4, true),
-            dump(ldmatrix::X4_TRANS, 42, 4, true),
+            dump(wmma::A_ROW, 0, true),
+            dump(wmma::A_COL, 8, false),
+            dump(wmma::B_ROW, 16, true),
+            dump(wmma::B_COL, 24, false),
+            dump(wmma::ACCUMULATOR, 32, true),
+            dump(wmma::ACCUMULATOR, 40, false),
+            dump(ldmatrix::X1, 48, true),
+            dump(ldmatrix::X1_TRANS, 49, true),
+            dump(ldmatrix::X2, 50, true),
+            dump(ldmatrix::X2_TRANS, 52, true),
+            dump(ldmatrix::X4, 54, true),
+            dump(ldmatrix::X4_TRANS, 58, true),
         ]
     };
 
@@ -113,7 +112,7 @@ impl Contract for ProbeLoads {
     }
 }
 
-impl<S: Simt> Kernel<S> for ProbeLoads {
+impl<S: Probing> Kernel<S> for ProbeLoads {
     #[inline(always)]
     unsafe fn run(self, s: S) {
         let halves = s.shared::<u16>();
@@ -132,18 +131,18 @@ impl<S: Simt> Kernel<S> for ProbeLoads {
             }
             s.barrier();
 
-            self.dump(s, 0, s.wmma_load_a::<RowMajor>(tile, STRIDE).registers());
-            self.dump(s, 4, s.wmma_load_a::<ColMajor>(tile, STRIDE).registers());
-            self.dump(s, 8, s.wmma_load_b::<RowMajor>(tile, STRIDE).registers());
-            self.dump(s, 12, s.wmma_load_b::<ColMajor>(tile, STRIDE).registers());
-            self.dump(s, 16, s.wmma_load_c::<RowMajor>(tile_f32, STRIDE).map(f32::to_bits));
-            self.dump(s, 24, s.wmma_load_c::<ColMajor>(tile_f32, STRIDE).map(f32::to_bits));
-            self.dump(s, 32, s.ldmatrix::<1, _>(row));
-            self.dump(s, 33, s.ldmatrix_trans::<1, _>(row));
-            self.dump(s, 34, s.ldmatrix::<2, _>(row));
-            self.dump(s, 36, s.ldmatrix_trans::<2, _>(row));
-            self.dump(s, 38, s.ldmatrix::<4, _>(row));
-            self.dump(s, 42, s.ldmatrix_trans::<4, _>(row));
+            self.dump(s, 0, s.wmma_load_a_whole::<RowMajor>(tile, STRIDE));
+            self.dump(s, 8, s.wmma_load_a_whole::<ColMajor>(tile, STRIDE));
+            self.dump(s, 16, s.wmma_load_b_whole::<RowMajor>(tile, STRIDE));
+            self.dump(s, 24, s.wmma_load_b_whole::<ColMajor>(tile, STRIDE));
+            self.dump(s, 32, s.wmma_load_c::<RowMajor>(tile_f32, STRIDE).map(f32::to_bits));
+            self.dump(s, 40, s.wmma_load_c::<ColMajor>(tile_f32, STRIDE).map(f32::to_bits));
+            self.dump(s, 48, s.ldmatrix::<1, _>(row));
+            self.dump(s, 49, s.ldmatrix_trans::<1, _>(row));
+            self.dump(s, 50, s.ldmatrix::<2, _>(row));
+            self.dump(s, 52, s.ldmatrix_trans::<2, _>(row));
+            self.dump(s, 54, s.ldmatrix::<4, _>(row));
+            self.dump(s, 58, s.ldmatrix_trans::<4, _>(row));
 
             let x = core::array::from_fn(|i| (8 * s.lane() + i as u32) as f32);
             s.wmma_store_global::<RowMajor>(self.stored, STRIDE, x);

@@ -5,10 +5,16 @@
 
 #![allow(unsafe_code, reason = "a kernel's body is unsafe: it trusts its launch")]
 
+mod approximations;
 mod loads;
+mod maps;
 mod products;
 mod shared;
+mod warpgroup;
 
+pub use approximations::ProbeApproximations;
 pub use loads::{Dump, ProbeLoads};
+pub use maps::{ProbeMapBf16, ProbeMapF16, ProbeMapS8, Questions};
 pub use products::{ProbeMmaF16, ProbeMmaS8, ProbeWmma};
 pub use shared::ProbeShared;
+pub use warpgroup::ProbeMapWgmma;

@@ -6,7 +6,7 @@
 use core::fmt;
 use std::string::String;
 
-use super::{Count, Expectations};
+use super::{Architecture, Count, Expectations};
 
 /// What is wrong with a PTX file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,13 @@ pub enum Violation<'a> {
     Missing {
         /// The kernel.
         kernel: &'a str,
+    },
+    /// There is an entry point that the PTX's architecture should not have.
+    Misplaced {
+        /// The kernel.
+        kernel: &'a str,
+        /// What it needs.
+        needs: Architecture,
     },
     /// The kernel keeps something in local memory and should not.
     LocalMemory {
@@ -48,6 +55,9 @@ impl fmt::Display for Violation<'_> {
                  a division by what may be zero, a slice)"
             ),
             Self::Missing { kernel } => write!(f, "{kernel}: no such entry point in the PTX"),
+            Self::Misplaced { kernel, needs } => {
+                write!(f, "{kernel}: needs {needs}, and is in PTX for another architecture")
+            }
             Self::LocalMemory { kernel } => write!(
                 f,
                 "{kernel}: keeps an array in local memory: a loop over registers was not unrolled, or an \

@@ -5,6 +5,8 @@
 //! shape and expectations about its PTX; [`Kernel`] gives it a body on a machine `S`. Nobody
 //! else owns a thread count, a grid or a number of shared bytes.
 
+use core::fmt;
+
 use super::Simt;
 
 /// Three extents or three coordinates.
@@ -42,6 +44,62 @@ pub struct Launch {
     pub threads: u32,
     /// Bytes of dynamic shared memory, exactly as many as the kernel uses.
     pub shared_bytes: u32,
+}
+
+/// An architecture: what PTX is compiled for, or the first that has what a kernel needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Architecture {
+    /// Compute capability times ten: 80 for 8.0.
+    pub sm: u32,
+    /// Whether it is this compute capability alone, with instructions that no later one keeps: the
+    /// `a` of `sm_90a`.
+    pub exact: bool,
+}
+
+impl Architecture {
+    /// The oldest that there are kernels for.
+    pub const OLDEST: Self = Self { sm: 75, exact: false };
+
+    /// The architecture that PTX calls `sm_80` or `sm_90a`.
+    #[must_use]
+    pub const fn parse(name: &str) -> Option<Self> {
+        let [b's', b'm', b'_', digits @ ..] = name.as_bytes() else { return None };
+        let (mut digits, exact) = match digits {
+            [digits @ .., b'a'] => (digits, true),
+            digits => (digits, false),
+        };
+        let mut sm = 0_u32;
+        // Four digits stay far below 2^32.
+        if digits.is_empty() || digits.len() > 4 {
+            return None;
+        }
+        while let [digit, rest @ ..] = digits {
+            if !digit.is_ascii_digit() {
+                return None;
+            }
+            sm = 10 * sm + (*digit - b'0') as u32;
+            digits = rest;
+        }
+        Some(Self { sm, exact })
+    }
+
+    /// Whether a GPU of compute capability `sm` (times ten) runs PTX for this.
+    #[must_use]
+    pub const fn runs_on(self, sm: u32) -> bool {
+        if self.exact { sm == self.sm } else { sm >= self.sm }
+    }
+
+    /// Whether PTX for `target` can hold what needs this.
+    #[must_use]
+    pub const fn is_in(self, target: Self) -> bool {
+        self.runs_on(target.sm) && (target.exact || !self.exact)
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sm_{}{}", self.sm, if self.exact { "a" } else { "" })
+    }
 }
 
 /// A kernel's arguments together with its side of the launch contract.
@@ -134,7 +192,34 @@ pub struct Expectations {
 
 #[cfg(test)]
 mod tests {
+    use std::string::ToString;
+
     use super::*;
+
+    #[test]
+    fn architectures_are_read_and_ordered() {
+        let architecture = |name| Architecture::parse(name).expect(name);
+        for name in ["sm_75", "sm_80", "sm_90", "sm_90a", "sm_121"] {
+            assert_eq!(architecture(name).to_string(), name);
+        }
+        for name in ["", "sm_", "sm_a", "sm_9x", "sm_99999", "compute_80", "80"] {
+            assert_eq!(Architecture::parse(name), None, "{name}");
+        }
+        assert_eq!(architecture("sm_75"), Architecture::OLDEST);
+        // What needs the one, and the targets that have it.
+        for (needs, targets) in [
+            ("sm_75", [true; 4]),
+            ("sm_80", [false, true, true, true]),
+            ("sm_90a", [false, false, true, false]),
+        ] {
+            let found = ["sm_75", "sm_80", "sm_90a", "sm_120"]
+                .map(|target| architecture(needs).is_in(architecture(target)));
+            assert_eq!(found, targets, "{needs}");
+        }
+        assert!(!architecture("sm_90a").is_in(architecture("sm_90")));
+        assert!(architecture("sm_90a").runs_on(90) && !architecture("sm_90a").runs_on(100));
+        assert!(architecture("sm_80").runs_on(121) && !architecture("sm_80").runs_on(75));
+    }
 
     #[test]
     fn counts_admit_what_they_say() {

@@ -6,11 +6,14 @@
 //! | machine | `S` | used for |
 //! | --- | --- | --- |
 //! | `nvptx` | a zero-sized type; each word is one PTX instruction, inlined | running |
+//! | `nvvm` | the same on `cuda_std`, under the feature `nvvm` | running, through `rustc_codegen_nvvm`: type-checked only |
 //! | `emulator` | a lane's handle; words that join lanes are meeting points | tests without a GPU |
 //!
 //! [`Simt`] is what every machine from sm_75 on does. Where sm_75 lacks the instruction, the
 //! word does the same work with others (and says so), so that a kernel is written once.
-//! [`Ampere`] adds what sm_80 brought and nothing can stand in for; [`Hopper`] adds sm_90a.
+//! [`Ampere`] adds what sm_80 brought and nothing can stand in for; [`Hopper`] adds sm_90a. A kernel
+//! with one of these bounds says so in the list of [`kernels`](crate::kernels), and is compiled for
+//! the architectures that have it. [`Probing`] is for probes.
 //!
 //! # How to read a word's documentation
 //!
@@ -41,17 +44,25 @@ mod hopper;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod inspect;
 mod kernel;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(all(target_arch = "nvptx64", not(feature = "nvvm")))]
 mod nvptx;
+#[cfg(feature = "nvvm")]
+mod nvvm;
 mod operand;
+mod probing;
+#[cfg(any(target_arch = "nvptx64", feature = "nvvm"))]
+mod ptx;
 
 pub use crate::fragment::WARP_LANES;
 pub use address::{Global, Shared, Word, Word32};
 pub use hopper::{Hopper, MatrixDescriptor, Swizzle};
-pub use kernel::{Contract, Count, Dim3, Expectations, Kernel, Launch, Occurrence};
-#[cfg(target_arch = "nvptx64")]
+pub use kernel::{Architecture, Contract, Count, Dim3, Expectations, Kernel, Launch, Occurrence};
+#[cfg(all(target_arch = "nvptx64", not(feature = "nvvm")))]
 pub use nvptx::Ptx;
+#[cfg(feature = "nvvm")]
+pub use nvvm::{ARCHITECTURE, Nvvm};
 pub use operand::{Accumulator, ColMajor, Layout, MatrixA, MatrixB, RowMajor};
+pub use probing::Probing;
 
 use half::f16;
 
@@ -488,8 +499,8 @@ pub trait Simt: Copy {
     #[track_caller]
     fn max(self, a: f32, b: f32) -> f32;
 
-    /// 2 to the power of `x`, within 2 ULP. Subnormal inputs and results count as zero; -∞
-    /// gives 0, +∞ gives +∞.
+    /// 2 to the power of `x`, within 2 ULP of the correctly rounded result. Subnormal inputs and
+    /// results count as zero; -∞ gives 0, +∞ gives +∞.
     ///
     /// PTX: `ex2.approx.ftz.f32`. Lanes: own. Since: all. ISA: Floating-Point, `ex2`.
     #[track_caller]

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use anyhow::Context;
 use gpu::kernels::{ALL, Entry};
-use gpu::simt::Launch;
+use gpu::simt::{Architecture, Launch};
 
 use super::UsageError;
 use super::device::Device as Choice;
@@ -16,7 +16,7 @@ use crate::ptx::{self, Assembler};
 /// List the kernels: contract, registers, memory, occupancy
 ///
 /// On a device, what its driver makes of them; without one, what NVIDIA's assembler does, if ptxas
-/// is in PATH or LANEMAP_PTXAS names it. Dynamic shared memory and blocks per multiprocessor are
+/// is in PATH or LANEMAP_PTXAS names it. A - stands where there is no such kernel. Dynamic shared memory and blocks per multiprocessor are
 /// those of a launch without data: where they depend on the problem, they are the least and the
 /// most.
 #[derive(Debug, clap::Args)]
@@ -43,10 +43,11 @@ struct Row {
     blocks: Option<u32>,
 }
 
-/// Where the numbers come from, and those of each kernel in the order of [`ALL`].
+/// Where the numbers come from, and those of each kernel in the order of [`ALL`]; `None` for one that
+/// there is not on the device or architecture.
 struct Table {
     source: String,
-    rows: Vec<Row>,
+    rows: Vec<Option<Row>>,
 }
 
 /// Runs the command.
@@ -74,13 +75,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 fn on_device(device: Device) -> anyhow::Result<Table> {
     let description = device.description();
     let rows = ALL.iter().map(|entry| {
+        if !entry.needs.runs_on(description.sm) {
+            return Ok(None);
+        }
         let taken = device.resources(entry.name, &entry.launch())?;
-        Ok(Row {
+        Ok(Some(Row {
             registers: Some(taken.registers),
             local_bytes: Some(taken.local_bytes),
             static_shared_bytes: Some(taken.static_shared_bytes),
             blocks: Some(taken.blocks_per_multiprocessor),
-        })
+        }))
     });
     let rows = rows.collect::<Result<_, cuda::Error>>()?;
     Ok(Table { source: format!("{description}, kernels for {}", description.variant()?.name()), rows })
@@ -103,12 +107,13 @@ fn assembled(architecture: &str) -> anyhow::Result<Table> {
     let usage = assembler.usage(variant, architecture)?;
     let rows = ALL.iter().map(|entry| {
         let taken = usage.iter().find(|usage| usage.kernel == entry.name);
-        taken.map_or_else(Row::default, |taken| Row {
+        let row = taken.map_or_else(Row::default, |taken| Row {
             registers: Some(taken.registers),
             local_bytes: Some(taken.stack_bytes.saturating_add(taken.spill_bytes)),
             static_shared_bytes: Some(taken.static_shared_bytes),
             blocks: None,
-        })
+        });
+        entry.needs.is_in(variant.architecture()).then_some(row)
     });
     let rows = rows.collect();
     Ok(Table { source: format!("ptxas for {architecture}, from the PTX for {}", variant.name()), rows })
@@ -117,7 +122,7 @@ fn assembled(architecture: &str) -> anyhow::Result<Table> {
 /// Without a device: the first architecture that there is PTX for and `ptxas` assembles, or the
 /// contracts alone.
 fn without_device(why: &Unavailable) -> anyhow::Result<Table> {
-    let nothing = |reason: String| Table { source: reason, rows: vec![Row::default(); ALL.len()] };
+    let nothing = |reason: String| Table { source: reason, rows: vec![Some(Row::default()); ALL.len()] };
     let variants = match ptx::variants() {
         Ok(variants) => variants,
         Err(error) => return Ok(nothing(format!("no CUDA device: {why}; {error}"))),
@@ -141,17 +146,24 @@ fn write(out: &mut dyn Write, table: &Table, contract: bool) -> io::Result<()> {
     )?;
     for (entry, row) in ALL.iter().zip(&table.rows) {
         let Launch { threads, shared_bytes, .. } = entry.launch();
-        let cell = |value: Option<u32>| value.map_or_else(|| "?".to_owned(), |value| value.to_string());
-        writeln!(
+        let cell = |value: fn(&Row) -> Option<u32>| match row {
+            Some(row) => value(row).map_or_else(|| "?".to_owned(), |value| value.to_string()),
+            None => "-".to_owned(),
+        };
+        write!(
             out,
             "{:width$}  {threads:7}  {:>9} {:>6}  {:>11}  {:>19} + {shared_bytes:<7}  {:>9}",
             entry.name,
-            cell(row.registers),
+            cell(|row| row.registers),
             format!("({})", entry.expectations.registers),
-            cell(row.local_bytes),
-            cell(row.static_shared_bytes),
-            cell(row.blocks),
+            cell(|row| row.local_bytes),
+            cell(|row| row.static_shared_bytes),
+            cell(|row| row.blocks),
         )?;
+        match row {
+            Some(_) => writeln!(out)?,
+            None => writeln!(out, "  needs {}", range(entry.needs))?,
+        }
         if contract {
             instructions(out, entry)?;
         }
@@ -159,9 +171,15 @@ fn write(out: &mut dyn Write, table: &Table, contract: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// The architectures that have what needs this one.
+fn range(needs: Architecture) -> String {
+    format!("{needs}{}", if needs.exact { "" } else { " or later" })
+}
+
 fn instructions(out: &mut dyn Write, entry: &Entry) -> io::Result<()> {
     let local = if entry.expectations.local_memory { "may use" } else { "does not use" };
-    writeln!(out, "    {} bytes of arguments, {local} local memory", entry.argument_bytes)?;
+    let (bytes, needs) = (entry.argument_bytes, range(entry.needs));
+    writeln!(out, "    {bytes} bytes of arguments, {local} local memory, needs {needs}")?;
     for occurrence in entry.expectations.instructions {
         write!(out, "    {}: {}", occurrence.instruction, occurrence.count)?;
         match occurrence.since {

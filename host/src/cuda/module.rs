@@ -9,6 +9,7 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 use cust::function::{BlockSize, Function, FunctionAttribute};
+use gpu::kernels;
 use gpu::simt::Launch;
 
 use super::description::{Description, Resources};
@@ -31,6 +32,7 @@ pub(super) struct Module {
     shared_bytes: u32,
     shared_bytes_optin: u32,
     device: String,
+    sm: u32,
 }
 
 impl Module {
@@ -46,12 +48,15 @@ impl Module {
             shared_bytes: device.shared_bytes,
             shared_bytes_optin: device.shared_bytes_optin,
             device: device.name.clone(),
+            sm: device.sm,
         })
     }
 
     /// The kernel of this name.
     pub(super) fn function(&self, kernel: &'static str) -> Result<Function<'_>, Error> {
-        self.module.get_function(kernel).map_err(|error| Error::Launch { kernel, error: error.into() })
+        self.module.get_function(kernel).map_err(|error| {
+            missing(kernel, self.sm).unwrap_or(Error::Launch { kernel, error: error.into() })
+        })
     }
 
     /// The kernel of this name, allowed as much shared memory as `launch` asks for.
@@ -95,6 +100,12 @@ impl Module {
             blocks_per_multiprocessor: blocks,
         })
     }
+}
+
+/// Why the kernels of a device of architecture `sm` are without this one, if that is as it should be.
+fn missing(kernel: &'static str, sm: u32) -> Option<Error> {
+    let needs = kernels::ALL.iter().find(|entry| entry.name == kernel)?.needs;
+    (!needs.runs_on(sm)).then_some(Error::NotForDevice { kernel, needs, sm })
 }
 
 fn attribute(kernel: &'static str, function: &Function<'_>, which: FunctionAttribute) -> Result<u32, Error> {
@@ -177,5 +188,21 @@ mod tests {
         }
         assert!(check_target(".target sm_80", 75).is_err());
         assert!(check_target(".target sm_80", 80).is_ok() && check_target(".target sm_80", 121).is_ok());
+    }
+    #[test]
+    fn a_kernel_that_the_device_cannot_have_is_named_with_what_it_needs() {
+        for entry in kernels::ALL {
+            assert!(missing(entry.name, entry.needs.sm).is_none(), "{}", entry.name);
+            for sm in [70, 75, 80, 100] {
+                let message = missing(entry.name, sm).map(|error| error.to_string());
+                let expected = (!entry.needs.runs_on(sm)).then(|| {
+                    let later = if entry.needs.exact { "" } else { " or later" };
+                    let capability = format!("compute capability {}.{}", sm / 10, sm % 10);
+                    format!("{}: needs {}{later}, the device has {capability}", entry.name, entry.needs)
+                });
+                assert_eq!(message, expected);
+            }
+        }
+        assert!(missing("absent", 75).is_none());
     }
 }

@@ -4,6 +4,7 @@ mod ptxas;
 
 pub use ptxas::{Assembler, PtxasError, Usage};
 
+use gpu::simt::Architecture;
 use thiserror::Error;
 
 mod table {
@@ -24,16 +25,22 @@ pub struct Variant {
 }
 
 impl Variant {
+    /// The architecture.
+    #[must_use]
+    pub const fn architecture(&self) -> Architecture {
+        Architecture { sm: self.sm, exact: self.exact }
+    }
+
     /// The architecture's name, such as `sm_90a`.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("sm_{}{}", self.sm, if self.exact { "a" } else { "" })
+        self.architecture().to_string()
     }
 
     /// Whether a GPU of architecture `sm` runs this.
     #[must_use]
     pub const fn runs_on(&self, sm: u32) -> bool {
-        if self.exact { sm == self.sm } else { sm >= self.sm }
+        self.architecture().runs_on(sm)
     }
 }
 

@@ -321,6 +321,8 @@ fn load_tile(
             let register = &mut outputs[lane as usize][(i / 2) as usize];
             *register = if i % 2 == 0 { half } else { *register | half << 16 };
         }
+        // The second copy: the maps are periodic in x[8].
+        outputs[lane as usize].copy_within(0..4, 4);
     }
     Ok(())
 }

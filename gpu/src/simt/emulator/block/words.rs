@@ -11,7 +11,9 @@ use crate::simt::emulator::error::Fault;
 use crate::simt::emulator::memory::Toucher;
 use crate::simt::emulator::shared::SHARED_BASE;
 use crate::simt::emulator::warp::{Operand, Tile, WarpWord};
-use crate::simt::{Accumulator, Ampere, Dim3, Global, Layout, MatrixA, MatrixB, Shared, Simt, Word, Word32};
+use crate::simt::{
+    Accumulator, Ampere, Dim3, Global, Layout, MatrixA, MatrixB, Probing, Shared, Simt, Word, Word32,
+};
 
 /// Registers of a warp's word: these, and zeros.
 fn inputs<const N: usize>(parts: [&[u32]; N]) -> [u32; 16] {
@@ -326,6 +328,16 @@ impl Simt for Lane<'_> {
 
     fn dot4_u8_s8(self, a: u32, b: u32, c: i32) -> i32 {
         arithmetic::dot4(a, b, c, i32::from)
+    }
+}
+
+impl Probing for Lane<'_> {
+    unsafe fn wmma_load_a_whole<L: Layout>(self, tile: Shared<f16>, stride: u32) -> [u32; 8] {
+        self.load_tile(Operand::A, L::ROW_MAJOR, tile, stride)
+    }
+
+    unsafe fn wmma_load_b_whole<L: Layout>(self, tile: Shared<f16>, stride: u32) -> [u32; 8] {
+        self.load_tile(Operand::B, L::ROW_MAJOR, tile, stride)
     }
 }
 
