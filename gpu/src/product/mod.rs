@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "a kernel's body is unsafe: it trusts its launch")]
 
 pub mod activations;
-mod convert;
+pub mod convert;
 mod matmul_f16;
 pub mod matvec;
 

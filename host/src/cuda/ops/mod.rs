@@ -7,14 +7,18 @@
 #![expect(unsafe_code, reason = "each function holds the one launch that it has checked")]
 
 mod block_sum;
+mod convert;
 mod matmul_f16;
+mod matvec;
 mod probe;
 mod rms_norm;
 mod transpose;
 mod vector_add;
 
 pub use block_sum::block_sum;
+pub use convert::{convert_f16, convert_q8};
 pub use matmul_f16::matmul_f16;
+pub use matvec::{Output, Weights, matvec_f16, matvec_q8};
 #[cfg(cuda)]
 pub use probe::map_wgmma;
 pub use probe::{
