@@ -126,6 +126,8 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
         registers: 128,
         local_memory: false,
     };
+    // Some take ten or thirty more for a handful of saved conversions.
+    const REGISTER_LIMIT: Option<u32> = if P::DOTS == 0 { Some(128) } else { None };
 
     fn launch(&self) -> Launch {
         let groups = self.jobs.iter().map(|job| job.n.div_ceil(MatvecGeometry::BLOCK_OUTPUTS)).sum();

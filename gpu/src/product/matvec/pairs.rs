@@ -140,6 +140,9 @@ impl<B: Pieces + Named> Pair for Quantized<B> {
     }
 }
 
+/// Eights of a piece.
+const EIGHTS: usize = (PIECE_ELEMENTS / EIGHT) as usize;
+
 /// Pieces of a quantized format and f16 activations.
 #[derive(Clone, Copy, Debug)]
 pub struct HalfPieces<B>(PhantomData<fn() -> B>);
@@ -149,9 +152,8 @@ impl<B: Pieces + Named> Pair for HalfPieces<B> {
     const ELEMENTS: u32 = PIECE_ELEMENTS;
     const DOTS: u32 = 0;
     type Words = B::Words;
-    type Weights = [Run; RUNS];
-    /// The two runs' pairs.
-    type Input = [[[u32; 4]; 2]; RUNS];
+    type Weights = [[f32; EIGHT as usize]; EIGHTS];
+    type Input = [[u32; 4]; EIGHTS];
 
     #[inline(always)]
     fn weight_row_bytes(k: u32) -> u32 {
@@ -170,47 +172,52 @@ impl<B: Pieces + Named> Pair for HalfPieces<B> {
         unsafe { B::load(s, row, blocks::<B>(k), index) }
     }
 
+    /// The weights are what [`Block::dequantize`] gives.
     #[inline(always)]
-    fn unpack<S: Simt>(s: S, words: B::Words, index: u32) -> [Run; RUNS] {
-        B::unpack(s, words, index)
+    fn unpack<S: Simt>(s: S, words: B::Words, index: u32) -> Self::Weights {
+        let runs = B::unpack(s, words, index);
+        let mut weights = [[0.0; EIGHT as usize]; EIGHTS];
+        for (i, weights) in weights.iter_mut().enumerate() {
+            let run = runs[i / 2];
+            for (j, weight) in weights.iter_mut().enumerate() {
+                let quant = f32_from_s8(s, run.quants[2 * (i % 2) + j / 4], j as u32 % 4);
+                *weight = s.fma(run.scale, quant, -run.min);
+            }
+        }
+        weights
     }
 
     #[inline(always)]
     #[track_caller]
     unsafe fn load_input<S: Simt>(s: S, row: Global<u8>, _: u32, index: u32) -> Self::Input {
-        let eights = row.cast::<[u32; 4]>().at(2 * RUNS as u64 * u64::from(index));
-        let load = |i: u64| {
-            // SAFETY: the caller's.
-            unsafe { s.load_global_constant(eights.at(i)) }
-        };
-        [[load(0), load(1)], [load(2), load(3)]]
+        let eights = row.cast().at(EIGHTS as u64 * u64::from(index));
+        // SAFETY: the caller's.
+        core::array::from_fn(|i| unsafe { s.load_global_constant(eights.at(i as u64)) })
     }
 
-    /// For one run after the other: its products of quants and activations are added in order of
-    /// k, fused; then `sum + scale · products`, fused; and if the format has minimums, less
-    /// `min · (sum of the run's activations)`, fused.
+    /// The products are added one after the other, fused.
     #[inline(always)]
-    fn add<S: Simt>(s: S, sum: f32, weights: &[Run; RUNS], input: &Self::Input) -> f32 {
-        let mut sum = sum;
-        for (run, input) in weights.iter().zip(input) {
-            let (mut dot, mut x_sum) = (0.0, 0.0);
-            for (half, eight) in input.iter().enumerate() {
-                for (i, &pair) in eight.iter().enumerate() {
-                    let [x0, x1] = s.f32_from_f16x2(pair);
-                    let word = run.quants[2 * half + i / 2];
-                    let byte = 2 * (i as u32 % 2);
-                    dot = s.fma(f32_from_s8(s, word, byte), x0, dot);
-                    dot = s.fma(f32_from_s8(s, word, byte + 1), x1, dot);
-                    x_sum = x_sum + x0 + x1;
-                }
-            }
-            sum = s.fma(run.scale, dot, sum);
-            if B::HAS_MIN {
-                sum = s.fma(-run.min, x_sum, sum);
-            }
-        }
-        sum
+    fn add<S: Simt>(s: S, sum: f32, weights: &Self::Weights, input: &Self::Input) -> f32 {
+        add_products(s, sum, weights, input)
     }
+}
+
+/// Adds the products of weights and pairs of f16 one after the other, fused.
+#[inline(always)]
+fn add_products<S: Simt, const EIGHTS: usize>(
+    s: S,
+    mut sum: f32,
+    weights: &[[f32; EIGHT as usize]; EIGHTS],
+    input: &[[u32; 4]; EIGHTS],
+) -> f32 {
+    for (weights, eight) in weights.iter().zip(input) {
+        for (i, &pair) in eight.iter().enumerate() {
+            let [first, second] = s.f32_from_f16x2(pair);
+            sum = s.fma(weights[2 * i], first, sum);
+            sum = s.fma(weights[2 * i + 1], second, sum);
+        }
+    }
+    sum
 }
 
 /// Signed byte `byte` of a word as f32. Exact: with its sign bit turned it is the last byte of
@@ -229,8 +236,8 @@ impl<B: Numbers + Named> Pair for HalfNumbers<B> {
     const ELEMENTS: u32 = EIGHT;
     const DOTS: u32 = 0;
     type Words = B::Words;
-    type Weights = [f32; EIGHT as usize];
-    type Input = [u32; 4];
+    type Weights = [[f32; EIGHT as usize]; 1];
+    type Input = [[u32; 4]; 1];
 
     #[inline(always)]
     fn weight_row_bytes(k: u32) -> u32 {
@@ -251,25 +258,19 @@ impl<B: Numbers + Named> Pair for HalfNumbers<B> {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, words: B::Words, _: u32) -> Self::Weights {
-        B::unpack(s, words)
+        [B::unpack(s, words)]
     }
 
     #[inline(always)]
     #[track_caller]
-    unsafe fn load_input<S: Simt>(s: S, row: Global<u8>, _: u32, index: u32) -> [u32; 4] {
+    unsafe fn load_input<S: Simt>(s: S, row: Global<u8>, _: u32, index: u32) -> Self::Input {
         // SAFETY: the caller's.
-        unsafe { s.load_global_constant(row.cast().at(u64::from(index))) }
+        [unsafe { s.load_global_constant(row.cast().at(u64::from(index))) }]
     }
 
     /// The products are added one after the other, fused.
     #[inline(always)]
-    fn add<S: Simt>(s: S, sum: f32, weights: &Self::Weights, input: &[u32; 4]) -> f32 {
-        let mut sum = sum;
-        for (i, &pair) in input.iter().enumerate() {
-            let [x0, x1] = s.f32_from_f16x2(pair);
-            sum = s.fma(weights[2 * i], x0, sum);
-            sum = s.fma(weights[2 * i + 1], x1, sum);
-        }
-        sum
+    fn add<S: Simt>(s: S, sum: f32, weights: &Self::Weights, input: &Self::Input) -> f32 {
+        add_products(s, sum, weights, input)
     }
 }
