@@ -3,10 +3,11 @@
 #![allow(unsafe_code, reason = "a kernel's body is unsafe: it trusts its launch")]
 
 pub mod activations;
-mod convert;
+pub mod convert;
 mod matmul_f16;
 mod matmul_f16_quant;
 mod matmul_q8_quant;
+pub mod matvec;
 mod problem;
 mod staged;
 mod tiling;
@@ -16,5 +17,6 @@ pub use convert::Convert;
 pub use matmul_f16::{MatmulF16, MatmulGeometry};
 pub use matmul_f16_quant::MatmulF16Quant;
 pub use matmul_q8_quant::MatmulQ8Quant;
+pub use matvec::{Matvec, MatvecGeometry};
 pub use problem::Product;
 pub use tiling::Tiling;

@@ -1,6 +1,6 @@
 //! Pieces of the formats with a code book.
 
-use super::k::{head_of, load_fours};
+use super::k::head_of;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::pack::BlockPlanes;
 use super::q32::load_four_bits;
@@ -62,8 +62,8 @@ impl Pieces for BlockIQ4_NL {
 }
 
 impl Pieces for BlockIQ4_XS {
-    /// Quants, low bits of the scale, head: the scale of the scales and their high bits.
-    type Words = ([u32; 4], u8, u32);
+    /// Quants, head: the scale of the scales, their high and their low bits.
+    type Words = ([u32; 4], [u32; 2]);
     const ONE_SCALE: bool = true;
     const HAS_MIN: bool = false;
 
@@ -75,15 +75,14 @@ impl Pieces for BlockIQ4_XS {
         unsafe {
             (
                 s.load_global_constant(row.cast().at(u64::from(index))),
-                load_fours(s, row, at.fours, index),
                 head_of::<Self, _, _>(s, row, at.heads, index),
             )
         }
     }
 
     #[inline(always)]
-    fn unpack<S: Simt>(s: S, (quants, fours, head): Self::Words, index: u32) -> [Run; RUNS] {
-        let low = u32::from(fours) >> (4 * (index & 1)) & 0x0f;
+    fn unpack<S: Simt>(s: S, (quants, [head, fours]): Self::Words, index: u32) -> [Run; RUNS] {
+        let low = fours >> (4 * (index & 7)) & 0x0f;
         let high = head >> (16 + 2 * (index & 7)) & 3;
         let d = s.f32_from_f16(f16::from_bits(head as u16));
         let scale = d * ((low | high << 4) as f32 - 32.0);
@@ -93,7 +92,8 @@ impl Pieces for BlockIQ4_XS {
     #[cfg(not(target_arch = "nvptx64"))]
     fn pack(&self, to: BlockPlanes<'_>) {
         to.quants.copy_from_slice(&self.qs);
-        to.fours.copy_from_slice(&self.scales_l);
-        to.heads.copy_from_slice(&super::q32::two_heads(self.d, f16::from_bits(self.scales_h)));
+        let ([a, b], [c, d]) = (self.d.to_le_bytes(), self.scales_h.to_le_bytes());
+        let [e, f, g, h] = self.scales_l;
+        to.heads.copy_from_slice(&[a, b, c, d, e, f, g, h]);
     }
 }

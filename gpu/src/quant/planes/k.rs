@@ -1,9 +1,7 @@
 //! Pieces of the K formats: eight in a block of 256.
 
 #[cfg(not(target_arch = "nvptx64"))]
-use super::pack::{BlockPlanes, fours, ones, sixes, twos};
-#[cfg(not(target_arch = "nvptx64"))]
-use super::q32::two_heads;
+use super::pack::{BlockPlanes, fours, ones, six_bits as six_bits_head, two_scales, twos};
 use super::q32::{load_eight_bits, load_high_bit};
 use super::{
     Pieces, Planes, RUNS, Run, four_bits, pieces_of, runs, six_bits, two_bits, with_high_bit,
@@ -41,21 +39,10 @@ pub(super) unsafe fn head_of<B: Pieces, S: Simt, T: Word>(
     unsafe { of_piece(s, row, heads, index / pieces_of::<B>()) }
 }
 
-/// The byte that holds the `fours` of piece `index` and of its neighbour.
-///
-/// # Safety
-/// As [`Pieces::load`].
-#[inline(always)]
-#[track_caller]
-pub(super) unsafe fn load_fours<S: Simt>(s: S, row: Global<u8>, plane: u32, index: u32) -> u8 {
-    // SAFETY: the caller's.
-    unsafe { of_piece(s, row, plane, index / 2) }
-}
-
 /// Scale and minimum of a piece of Q4_K or Q5_K.
 #[inline(always)]
-fn scale_and_min<S: Simt>(s: S, scales: u8, fours: u8, head: u32, index: u32) -> (f32, f32) {
-    let ([d, dmin], [scale, min]) = (s.f32_from_f16x2(head), six_bits(scales, fours, index));
+fn scale_and_min<S: Simt>(s: S, head: [u32; 4], index: u32) -> (f32, f32) {
+    let ([d, dmin], [scale, min]) = six_bits(s, head, index);
     (d * scale as f32, dmin * min as f32)
 }
 
@@ -91,13 +78,13 @@ impl Pieces for BlockQ2_K {
     fn pack(&self, to: BlockPlanes<'_>) {
         pack_two_bits(&self.qs, to.quants);
         to.scales.copy_from_slice(&self.scales);
-        to.heads.copy_from_slice(&two_heads(self.d, self.dmin));
+        to.heads.copy_from_slice(&two_scales([self.d, self.dmin]));
     }
 }
 
 impl Pieces for BlockQ3_K {
-    /// Quants, their high bits, two halves of the scales, head.
-    type Words = ([u32; 2], u32, u8, u8, f16);
+    /// Quants, their high bits, head.
+    type Words = ([u32; 2], u32, [u32; 4]);
     const ONE_SCALE: bool = false;
     const HAS_MIN: bool = true;
 
@@ -110,17 +97,15 @@ impl Pieces for BlockQ3_K {
             (
                 of_piece(s, row, 0, index),
                 load_high_bit(s, row, at.high, index),
-                of_piece(s, row, at.scales, index),
-                load_fours(s, row, at.fours, index),
                 head_of::<Self, _, _>(s, row, at.heads, index),
             )
         }
     }
 
     #[inline(always)]
-    fn unpack<S: Simt>(s: S, (quants, high, scales, fours, d): Self::Words, index: u32) -> [Run; RUNS] {
-        let d = s.f32_from_f16(d);
-        let scales = six_bits(scales, fours, index).map(|scale| d * (scale as f32 - 32.0));
+    fn unpack<S: Simt>(s: S, (quants, high, head): Self::Words, index: u32) -> [Run; RUNS] {
+        let ([d, _], scales) = six_bits(s, head, index);
+        let scales = scales.map(|scale| d * (scale as f32 - 32.0));
         runs(index, with_high_bit::<2>(two_bits(quants), high), scales, scales.map(|scale| 4.0 * scale))
     }
 
@@ -130,16 +115,13 @@ impl Pieces for BlockQ3_K {
         pack_one_bit(&self.hmask, to.high);
         let stored = q3_k_scales(&self.scales).map(|scale| (scale + 32).cast_unsigned());
         let of_runs = |run| core::array::from_fn(|piece| stored[RUNS * piece + run]);
-        let (scales, fours) = sixes(of_runs(0), of_runs(1));
-        to.scales.copy_from_slice(&scales);
-        to.fours.copy_from_slice(&fours);
-        to.heads.copy_from_slice(&self.d.to_le_bytes());
+        to.heads.copy_from_slice(&six_bits_head([self.d, f16::ZERO], of_runs(0), of_runs(1)));
     }
 }
 
 impl Pieces for BlockQ4_K {
-    /// Quants, two halves of scale and minimum, head.
-    type Words = ([u32; 4], u8, u8, u32);
+    /// Quants, head.
+    type Words = ([u32; 4], [u32; 4]);
     const ONE_SCALE: bool = true;
     const HAS_MIN: bool = true;
 
@@ -148,19 +130,12 @@ impl Pieces for BlockQ4_K {
     unsafe fn load<S: Simt>(s: S, row: Global<u8>, blocks: u32, index: u32) -> Self::Words {
         let at = const { Planes::of(Format::Q4_K) }.offsets(blocks);
         // SAFETY: the caller's.
-        unsafe {
-            (
-                of_piece(s, row, 0, index),
-                of_piece(s, row, at.scales, index),
-                load_fours(s, row, at.fours, index),
-                head_of::<Self, _, _>(s, row, at.heads, index),
-            )
-        }
+        unsafe { (of_piece(s, row, 0, index), head_of::<Self, _, _>(s, row, at.heads, index)) }
     }
 
     #[inline(always)]
-    fn unpack<S: Simt>(s: S, (quants, scales, fours, head): Self::Words, index: u32) -> [Run; RUNS] {
-        let (scale, min) = scale_and_min(s, scales, fours, head, index);
+    fn unpack<S: Simt>(s: S, (quants, head): Self::Words, index: u32) -> [Run; RUNS] {
+        let (scale, min) = scale_and_min(s, head, index);
         runs(index, four_bits(quants), [scale; RUNS], [min; RUNS])
     }
 
@@ -168,16 +143,13 @@ impl Pieces for BlockQ4_K {
     fn pack(&self, to: BlockPlanes<'_>) {
         pack_four_bits::<32>(&self.qs, to.quants);
         let (scales, mins) = scales_and_mins(&self.scales);
-        let (scales, fours) = sixes(scales, mins);
-        to.scales.copy_from_slice(&scales);
-        to.fours.copy_from_slice(&fours);
-        to.heads.copy_from_slice(&two_heads(self.d, self.dmin));
+        to.heads.copy_from_slice(&six_bits_head([self.d, self.dmin], scales, mins));
     }
 }
 
 impl Pieces for BlockQ5_K {
-    /// Quants, their high bits, two halves of scale and minimum, head.
-    type Words = ([u32; 4], u32, u8, u8, u32);
+    /// Quants, their high bits, head.
+    type Words = ([u32; 4], u32, [u32; 4]);
     const ONE_SCALE: bool = true;
     const HAS_MIN: bool = true;
 
@@ -190,16 +162,14 @@ impl Pieces for BlockQ5_K {
             (
                 of_piece(s, row, 0, index),
                 load_high_bit(s, row, at.high, index),
-                of_piece(s, row, at.scales, index),
-                load_fours(s, row, at.fours, index),
                 head_of::<Self, _, _>(s, row, at.heads, index),
             )
         }
     }
 
     #[inline(always)]
-    fn unpack<S: Simt>(s: S, (quants, high, scales, fours, head): Self::Words, index: u32) -> [Run; RUNS] {
-        let (scale, min) = scale_and_min(s, scales, fours, head, index);
+    fn unpack<S: Simt>(s: S, (quants, high, head): Self::Words, index: u32) -> [Run; RUNS] {
+        let (scale, min) = scale_and_min(s, head, index);
         runs(index, with_high_bit::<4>(four_bits(quants), high), [scale; RUNS], [min; RUNS])
     }
 
@@ -208,10 +178,7 @@ impl Pieces for BlockQ5_K {
         pack_four_bits::<32>(&self.qs, to.quants);
         pack_one_bit(&self.qh, to.high);
         let (scales, mins) = scales_and_mins(&self.scales);
-        let (scales, fours) = sixes(scales, mins);
-        to.scales.copy_from_slice(&scales);
-        to.fours.copy_from_slice(&fours);
-        to.heads.copy_from_slice(&two_heads(self.d, self.dmin));
+        to.heads.copy_from_slice(&six_bits_head([self.d, self.dmin], scales, mins));
     }
 }
 

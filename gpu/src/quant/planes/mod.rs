@@ -10,9 +10,8 @@
 //! one row of nb blocks, every plane at a multiple of 16 bytes:
 //!   quants   the quants' low bits: 4, 2 or 8 a quant
 //!   high     the quants' high bits: 1 or 2 a quant
-//!   scales   a byte or two for every piece: its scale(s) and minimum, or a part of them
-//!   fours    four bits for every piece: the rest of them, two pieces a byte, the first one lower
-//!   heads    what a block has once: the scale of its scales, that of its minimums
+//!   scales   the scales that are a byte for every run
+//!   heads    what else a block has, in one word: its scale or scales, and smaller scales
 //! ```
 //!
 //! How many bytes of each a block has, [`Planes::of`] says. How bits stand within a piece is the
@@ -24,6 +23,17 @@
 //! 4-bit quants   byte q % 16, half q / 16        16 bytes
 //! 2-bit quants   byte 4 (q / 16) + q % 4, bits 2 (q % 16 / 4) and the next     8 bytes
 //! 1-bit quants   byte q % 4, bit q / 4            4 bytes
+//! ```
+//!
+//! The head of a K format with six-bit scales is 16 bytes. A piece has two of them (a scale and a
+//! minimum, or in Q3_K the scales of its runs):
+//!
+//! ```text
+//! byte  0    2       4                       12            15
+//!      | d  | dmin  | low 6 bits: first     | 4 bits a     |
+//!      |    | or 0  | high 2: low bits of   | piece: high  |
+//!      |    |       | the second            | bits of the  |
+//!      |    |       | (8 x u8, one a piece) | second       |
 //! ```
 //!
 //! The two runs of 16 that are a piece have a scale and a minimum each ([`Run`]); formats whose
@@ -66,11 +76,9 @@ pub struct Planes {
     pub quants: u32,
     /// High bits of the quants.
     pub high: u32,
-    /// Scales and minimums of the pieces.
+    /// Scales of the runs, where they are bytes.
     pub scales: u32,
-    /// Further four bits of each piece.
-    pub fours: u32,
-    /// Scales of the block.
+    /// What else the block has.
     pub heads: u32,
 }
 
@@ -81,8 +89,6 @@ pub struct Offsets {
     pub high: u32,
     /// See [`Planes::scales`].
     pub scales: u32,
-    /// See [`Planes::fours`].
-    pub fours: u32,
     /// See [`Planes::heads`].
     pub heads: u32,
     /// Bytes from one row to the next, a multiple of [`PLANE_ALIGN`].
@@ -93,24 +99,24 @@ impl Planes {
     /// The planes of a format.
     #[must_use]
     pub const fn of(format: Format) -> Self {
-        const fn planes(quants: u32, high: u32, scales: u32, fours: u32, heads: u32) -> Planes {
-            Planes { quants, high, scales, fours, heads }
+        const fn planes(quants: u32, high: u32, scales: u32, heads: u32) -> Planes {
+            Planes { quants, high, scales, heads }
         }
         match format {
-            Format::F32 => planes(4, 0, 0, 0, 0),
-            Format::F16 | Format::BF16 => planes(2, 0, 0, 0, 0),
-            Format::Q4_0 | Format::IQ4_NL => planes(16, 0, 0, 0, 2),
-            Format::Q4_1 => planes(16, 0, 0, 0, 4),
-            Format::Q5_0 => planes(16, 4, 0, 0, 2),
-            Format::Q5_1 => planes(16, 4, 0, 0, 4),
-            Format::Q8_0 => planes(32, 0, 0, 0, 2),
-            Format::Q2_K => planes(64, 0, 16, 0, 4),
-            Format::Q3_K => planes(64, 32, 8, 4, 2),
-            Format::Q4_K => planes(128, 0, 8, 4, 4),
-            Format::Q5_K => planes(128, 32, 8, 4, 4),
-            Format::Q6_K => planes(128, 64, 16, 0, 2),
-            Format::Q8_K => planes(256, 0, 0, 0, 4),
-            Format::IQ4_XS => planes(128, 0, 0, 4, 4),
+            Format::F32 => planes(4, 0, 0, 0),
+            Format::F16 | Format::BF16 => planes(2, 0, 0, 0),
+            Format::Q4_0 | Format::IQ4_NL => planes(16, 0, 0, 2),
+            Format::Q4_1 => planes(16, 0, 0, 4),
+            Format::Q5_0 => planes(16, 4, 0, 2),
+            Format::Q5_1 => planes(16, 4, 0, 4),
+            Format::Q8_0 => planes(32, 0, 0, 2),
+            Format::Q2_K => planes(64, 0, 16, 4),
+            Format::Q3_K => planes(64, 32, 0, 16),
+            Format::Q4_K => planes(128, 0, 0, 16),
+            Format::Q5_K => planes(128, 32, 0, 16),
+            Format::Q6_K => planes(128, 64, 16, 2),
+            Format::Q8_K => planes(256, 0, 0, 4),
+            Format::IQ4_XS => planes(128, 0, 0, 8),
         }
     }
 
@@ -120,16 +126,15 @@ impl Planes {
     pub const fn offsets(self, blocks: u32) -> Offsets {
         let high = align(self.quants.wrapping_mul(blocks));
         let scales = align(high.wrapping_add(self.high.wrapping_mul(blocks)));
-        let fours = align(scales.wrapping_add(self.scales.wrapping_mul(blocks)));
-        let heads = align(fours.wrapping_add(self.fours.wrapping_mul(blocks)));
+        let heads = align(scales.wrapping_add(self.scales.wrapping_mul(blocks)));
         let row = align(heads.wrapping_add(self.heads.wrapping_mul(blocks)));
-        Offsets { high, scales, fours, heads, row }
+        Offsets { high, scales, heads, row }
     }
 
     /// Bytes of a block in all planes.
     #[must_use]
     pub const fn block_bytes(self) -> u32 {
-        self.quants + self.high + self.scales + self.fours + self.heads
+        self.quants + self.high + self.scales + self.heads
     }
 }
 
@@ -151,13 +156,17 @@ pub const fn plane_row_bytes(format: Format, elements: usize) -> Option<u32> {
     }
 }
 
-// The planes hold the file's bytes: all but the sums of Q8_K.
+// The planes hold the file's bytes: all but the sums of Q8_K, and two more for Q3_K.
 const _: () = {
     let mut i = 0;
     while i < Format::ALL.len() {
         let format = Format::ALL[i];
-        let left_out = if matches!(format, Format::Q8_K) { 32 } else { 0 };
-        assert!(Planes::of(format).block_bytes() as usize + left_out == format.block_bytes());
+        let (left_out, added) = match format {
+            Format::Q8_K => (32, 0),
+            Format::Q3_K => (0, 2),
+            _ => (0, 0),
+        };
+        assert!(Planes::of(format).block_bytes() as usize + left_out == format.block_bytes() + added);
         i += 1;
     }
 };
@@ -192,9 +201,9 @@ pub trait Pieces: Block {
     /// Whether a minimum can be other than zero.
     const HAS_MIN: bool;
 
-    /// Loads a piece: each byte of `quants`, `high` and `scales` is loaded for one piece only, in
-    /// words as large as the piece's part allows; the bytes of `fours` for two, those of `heads`
-    /// for all pieces of the block.
+    /// Loads a piece: a word from each plane, two for 8-bit quants. Each byte of `quants`, `high`
+    /// and `scales` is loaded for one piece only; a head for every piece of its block, whose lanes
+    /// stand side by side and get it at once.
     ///
     /// # Safety
     /// The row lies in a live buffer that nobody writes, and has the piece.
@@ -271,10 +280,11 @@ const fn shifted(word: u32, left: i32) -> u32 {
     if left < 0 { word.wrapping_shr(left.unsigned_abs()) } else { word.wrapping_shl(left.unsigned_abs()) }
 }
 
-/// The two six-bit numbers of a piece: the first is the low six bits of its byte of `scales`; the
-/// second has that byte's high two as its low ones and the piece's `fours` above them.
+/// A head with six-bit numbers: both scales, and the two numbers of piece `index`.
 #[inline(always)]
-const fn six_bits(scales: u8, fours: u8, index: u32) -> [u32; 2] {
-    let fours = fours as u32 >> (4 * (index & 1)) & 0x0f;
-    [scales as u32 & 0x3f, scales as u32 >> 6 | fours << 2]
+fn six_bits<S: Simt>(s: S, [scales, low, high, fours]: [u32; 4], index: u32) -> ([f32; 2], [u32; 2]) {
+    let piece = index & 7;
+    let byte = s.permute_bytes(low, high, piece);
+    let four = fours.rotate_right((4 * piece).wrapping_sub(2) & 31) & 0x3c;
+    (s.f32_from_f16x2(scales), [byte & 0x3f, byte >> 6 & 3 | four])
 }

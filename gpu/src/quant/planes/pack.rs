@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::{Offsets, Pieces, Planes};
-use crate::quant::{Format, with_block};
+use crate::quant::{Format, f16, with_block};
 
 /// The parts of its row's planes that one block fills; those that its format lacks are empty.
 pub struct BlockPlanes<'a> {
@@ -13,8 +13,6 @@ pub struct BlockPlanes<'a> {
     pub high: &'a mut [u8],
     /// See [`Planes::scales`].
     pub scales: &'a mut [u8],
-    /// See [`Planes::fours`].
-    pub fours: &'a mut [u8],
     /// See [`Planes::heads`].
     pub heads: &'a mut [u8],
 }
@@ -47,27 +45,24 @@ pub fn pack_row(format: Format, blocks: &[u8], out: &mut [u8]) -> Result<(), Pac
 fn pack_blocks<B: Pieces>(blocks: &[u8], out: &mut [u8]) {
     let planes = Planes::of(B::FORMAT);
     let count = (blocks.len() / size_of::<B>()) as u32;
-    let Offsets { high, scales, fours, heads, row: _ } = planes.offsets(count);
+    let Offsets { high, scales, heads, row: _ } = planes.offsets(count);
     // Only what lies behind a plane's end stays zero.
     for (end, next) in [
         (planes.quants * count, high),
         (high + planes.high * count, scales),
-        (scales + planes.scales * count, fours),
-        (fours + planes.fours * count, heads),
+        (scales + planes.scales * count, heads),
         (heads + planes.heads * count, out.len() as u32),
     ] {
         out[end as usize..next as usize].fill(0);
     }
     let (quants, rest) = out.split_at_mut(high as usize);
     let (high, rest) = rest.split_at_mut((scales - high) as usize);
-    let (scales, rest) = rest.split_at_mut((fours - scales) as usize);
-    let (fours, heads) = rest.split_at_mut((heads - fours) as usize);
+    let (scales, heads) = rest.split_at_mut((heads - scales) as usize);
     for (i, block) in blocks.chunks_exact(size_of::<B>()).enumerate() {
         bytemuck::pod_read_unaligned::<B>(block).pack(BlockPlanes {
             quants: &mut quants[i * planes.quants as usize..][..planes.quants as usize],
             high: &mut high[i * planes.high as usize..][..planes.high as usize],
             scales: &mut scales[i * planes.scales as usize..][..planes.scales as usize],
-            fours: &mut fours[i * planes.fours as usize..][..planes.fours as usize],
             heads: &mut heads[i * planes.heads as usize..][..planes.heads as usize],
         });
     }
@@ -88,12 +83,21 @@ pub(super) fn ones(piece: &[u8; 32]) -> [u8; 4] {
     core::array::from_fn(|i| (0..8).fold(0, |byte, bit| byte | piece[4 * bit + i] << bit))
 }
 
-/// Two six-bit numbers for each of eight pieces as a block's bytes in `scales` and `fours`.
-pub(super) fn sixes(first: [u8; 8], second: [u8; 8]) -> ([u8; 8], [u8; 4]) {
-    (
-        core::array::from_fn(|i| first[i] | second[i] << 6),
-        core::array::from_fn(|i| second[2 * i] >> 2 | (second[2 * i + 1] >> 2) << 4),
-    )
+/// A head: both scales, and two six-bit numbers for each of eight pieces.
+pub(super) fn six_bits(scales: [f16; 2], first: [u8; 8], second: [u8; 8]) -> [u8; 16] {
+    let mut head = [0; 16];
+    head[..4].copy_from_slice(&two_scales(scales));
+    for i in 0..8 {
+        head[4 + i] = first[i] | second[i] << 6;
+        head[12 + i / 2] |= (second[i] >> 2) << (4 * (i % 2));
+    }
+    head
+}
+
+/// Two scales, or a scale and a minimum, as they stand in a head.
+pub(super) fn two_scales([first, second]: [f16; 2]) -> [u8; 4] {
+    let ([a, b], [c, d]) = (first.to_le_bytes(), second.to_le_bytes());
+    [a, b, c, d]
 }
 
 /// Why a row cannot be packed.

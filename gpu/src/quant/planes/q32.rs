@@ -1,7 +1,7 @@
 //! Pieces of the formats of 32 values with one scale: a piece is a block.
 
 #[cfg(not(target_arch = "nvptx64"))]
-use super::pack::{BlockPlanes, ones};
+use super::pack::{BlockPlanes, ones, two_scales};
 use super::{Pieces, Planes, RUNS, Run, four_bits, runs, with_high_bit};
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::quant::bits::unpack;
@@ -57,13 +57,6 @@ fn above_minimum<S: Simt>(s: S, index: u32, quants: [[u32; 4]; RUNS], head: u32)
     runs(index, quants, [scale; RUNS], [-minimum; RUNS])
 }
 
-/// A scale and a minimum as a block's head.
-#[cfg(not(target_arch = "nvptx64"))]
-pub(super) fn two_heads(scale: f16, minimum: f16) -> [u8; 4] {
-    let ([a, b], [c, d]) = (scale.to_le_bytes(), minimum.to_le_bytes());
-    [a, b, c, d]
-}
-
 impl Pieces for BlockQ4_0 {
     type Words = ([u32; 4], f16);
     const ONE_SCALE: bool = true;
@@ -108,7 +101,7 @@ impl Pieces for BlockQ4_1 {
     #[cfg(not(target_arch = "nvptx64"))]
     fn pack(&self, to: BlockPlanes<'_>) {
         to.quants.copy_from_slice(&self.qs);
-        to.heads.copy_from_slice(&two_heads(self.d, self.m));
+        to.heads.copy_from_slice(&two_scales([self.d, self.m]));
     }
 }
 
@@ -160,7 +153,7 @@ impl Pieces for BlockQ5_1 {
     fn pack(&self, to: BlockPlanes<'_>) {
         to.quants.copy_from_slice(&self.qs);
         to.high.copy_from_slice(&ones(&unpack::<1, 1, _, _>(&self.qh)));
-        to.heads.copy_from_slice(&two_heads(self.d, self.m));
+        to.heads.copy_from_slice(&two_scales([self.d, self.m]));
     }
 }
 

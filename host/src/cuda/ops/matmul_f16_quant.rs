@@ -6,8 +6,8 @@ use gpu::simt::Kernel;
 use gpu::simt::emulator::Lane;
 use half::f16;
 
-use super::Check;
-use super::product::{Weights, checked, not_quantized};
+use super::product::{checked, not_quantized};
+use super::{Check, Weights};
 use crate::cuda::{Error, Queue, View, ViewMut};
 
 /// `out[m][n] = Σ_k input[m][k] · weights[n][k] + bias[n]`, weights rounded to f16, with the shape

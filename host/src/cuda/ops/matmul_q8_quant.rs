@@ -5,8 +5,8 @@ use gpu::quant::with_block;
 use gpu::simt::Kernel;
 use gpu::simt::emulator::Lane;
 
-use super::Check;
-use super::product::{Weights, checked, not_quantized};
+use super::product::{checked, not_quantized};
+use super::{Check, Weights};
 use crate::cuda::{Error, Queue, View, ViewMut};
 
 /// `out[m][n] = Σ_k input[m][k] · weights[n][k] + bias[n]`, the input as rows of q8

@@ -7,9 +7,11 @@
 #![expect(unsafe_code, reason = "each function holds the one launch that it has checked")]
 
 mod block_sum;
+mod convert;
 mod matmul_f16;
 mod matmul_f16_quant;
 mod matmul_q8_quant;
+mod matvec;
 mod probe;
 mod product;
 mod rms_norm;
@@ -17,16 +19,17 @@ mod transpose;
 mod vector_add;
 
 pub use block_sum::block_sum;
+pub use convert::{convert_f16, convert_q8};
 pub use matmul_f16::matmul_f16;
 pub use matmul_f16_quant::{matmul_f16_quant, matmul_f16_quant_by};
 pub use matmul_q8_quant::{matmul_q8_quant, matmul_q8_quant_by};
+pub use matvec::{Output, Weights, matvec_f16, matvec_q8};
 #[cfg(cuda)]
 pub use probe::map_wgmma;
 pub use probe::{
     approximations, loads, map_bf16, map_f16, map_s8, product_f16, product_s8, product_wmma, shared,
     shared_or,
 };
-pub use product::Weights;
 pub use rms_norm::rms_norm;
 pub use transpose::transpose;
 pub use vector_add::vector_add;

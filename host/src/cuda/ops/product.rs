@@ -5,19 +5,8 @@ use gpu::quant::Format;
 use gpu::quant::planes::plane_row_bytes;
 use gpu::simt::{Contract, Global};
 
-use super::Check;
-use crate::cuda::{Error, View, ViewMut};
-
-/// Weights for a product: `n` rows of `k` elements in planes, and a bias.
-#[derive(Clone, Copy, Debug)]
-pub struct Weights<'a> {
-    /// The format.
-    pub format: Format,
-    /// Rows as [`pack_row`](gpu::quant::planes::pack_row) makes them, one after another.
-    pub rows: View<'a, u8>,
-    /// What is added to each row of out: `n` elements.
-    pub bias: Option<View<'a, f32>>,
-}
+use super::{Check, Weights};
+use crate::cuda::{Error, ViewMut};
 
 /// The product of the shape `[m, n, k]`, checked but for its input, whose address it has.
 pub(super) fn checked<K: Contract>(
