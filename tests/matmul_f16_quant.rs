@@ -176,33 +176,33 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
         ops::matmul_f16_quant(machine, out.slice_mut(0..len), input.slice(a), weights, shape)
     };
     let refused = assert_refused;
-    // A row of Q4_K has 176 bytes.
+    // A row of 256 in Q4_K has 144 bytes.
     let q4 = Format::Q4_K;
     let text = "matmul_f16_q4_k: k is 128, not a multiple of the 256 elements of a Q4_K block, or the rows are too long";
-    refused(run(q4, 8, 0..512, 0..704, None, [2, 4, 128]), text);
+    refused(run(q4, 8, 0..512, 0..576, None, [2, 4, 128]), text);
     refused(
-        run(q4, 7, 0..512, 0..704, None, [2, 4, 256]),
+        run(q4, 7, 0..512, 0..576, None, [2, 4, 256]),
         "matmul_f16_q4_k: out has 7 elements, the shape has 8",
     );
     refused(
-        run(q4, 8, 0..511, 0..704, None, [2, 4, 256]),
+        run(q4, 8, 0..511, 0..576, None, [2, 4, 256]),
         "matmul_f16_q4_k: input has 511 elements, the shape has 512",
     );
     refused(
-        run(q4, 8, 0..512, 0..703, None, [2, 4, 256]),
-        "matmul_f16_q4_k: weights has 703 elements, the shape has 704",
+        run(q4, 8, 0..512, 0..575, None, [2, 4, 256]),
+        "matmul_f16_q4_k: weights has 575 elements, the shape has 576",
     );
     refused(
-        run(q4, 8, 0..512, 0..704, Some(bias.slice(0..3)), [2, 4, 256]),
+        run(q4, 8, 0..512, 0..576, Some(bias.slice(0..3)), [2, 4, 256]),
         "matmul_f16_q4_k: bias has 3 elements, the shape has 4",
     );
     let address = |at: u64| format!("begins at {at:#x}, which is not a multiple of 16 bytes");
     let at = address(input.slice(1..2).start().address());
-    refused(run(q4, 8, 1..513, 0..704, None, [2, 4, 256]), &format!("matmul_f16_q4_k: input {at}"));
+    refused(run(q4, 8, 1..513, 0..576, None, [2, 4, 256]), &format!("matmul_f16_q4_k: input {at}"));
     let at = address(rows.slice(8..9).start().address());
-    refused(run(q4, 8, 0..512, 8..712, None, [2, 4, 256]), &format!("matmul_f16_q4_k: weights {at}"));
+    refused(run(q4, 8, 0..512, 8..584, None, [2, 4, 256]), &format!("matmul_f16_q4_k: weights {at}"));
     refused(
-        run(Format::F16, 8, 0..512, 0..704, None, [2, 4, 256]),
+        run(Format::F16, 8, 0..512, 0..576, None, [2, 4, 256]),
         "matmul_f16: the weights are F16, which is not quantized",
     );
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");

@@ -197,7 +197,7 @@ fn tiles_are_multiplied_without_conflicts() {
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     // A row of 256 has 256 quants, 8 scales and 16 sums.
     let input = machine.input("input", &[0_u8; 1000]).unwrap();
-    let rows = machine.input("weights", &[0_u8; 704]).unwrap();
+    let rows = machine.input("weights", &[0_u8; 576]).unwrap();
     let mut out = machine.output("out", 8).unwrap();
     let mut run = |format, input_part, shape| {
         let weights = ops::Weights { format, rows: rows.view(), bias: None };
