@@ -31,8 +31,8 @@ pub struct Product {
 }
 
 impl Product {
-    /// The most rows and columns: what is counted in tiles and slabs stays below 2^32.
-    pub const MOST: u32 = (1 << 31) - 1;
+    /// The most rows and columns: bytes of a row of f16, counted in whole slabs, stay below 2^32.
+    pub const MOST: u32 = 1 << 30;
 
     /// Slabs of a row.
     #[inline(always)]
@@ -82,7 +82,7 @@ pub(super) const fn pieces_of_a_thread(tiling: Tiling) -> u32 {
     let pieces = tiling.tile_n * PIECES;
     assert!(pieces.is_multiple_of(tiling.threads()) && tiling.threads().is_multiple_of(8 * PIECES));
     let each = pieces / tiling.threads();
-    assert!(each == 1 || each == 2, "see `load_weights`");
+    assert!(each == 1 || each == 2, "see `Pending`");
     each
 }
 
