@@ -10,7 +10,7 @@
 //!
 //! # Numeric contract
 //!
-//! f16: rounded to nearest even. q8: see [`AsQ8`](super::AsQ8); 32 values decide over their own
+//! f16: rounded to nearest even. q8: see [`AsQ8`]; 32 values decide over their own
 //! quants alone.
 
 use core::marker::PhantomData;
