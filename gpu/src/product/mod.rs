@@ -1,7 +1,22 @@
-//! Matrix products.
+//! Matrix products, and the rows that they take.
 
 #![allow(unsafe_code, reason = "a kernel's body is unsafe: it trusts its launch")]
 
+pub mod activations;
+pub mod convert;
 mod matmul_f16;
+mod matmul_f16_quant;
+mod matmul_q8_quant;
+pub mod matvec;
+mod problem;
+mod staged;
+mod tiling;
 
+pub use activations::{Activations, AsF16, AsF32, AsQ8, Q8Row};
+pub use convert::Convert;
 pub use matmul_f16::{MatmulF16, MatmulGeometry};
+pub use matmul_f16_quant::MatmulF16Quant;
+pub use matmul_q8_quant::MatmulQ8Quant;
+pub use matvec::{Matvec, MatvecGeometry};
+pub use problem::Product;
+pub use tiling::Tiling;

@@ -8,15 +8,24 @@
 
 mod attention;
 mod block_sum;
+mod convert;
 mod matmul_f16;
+mod matmul_f16_quant;
+mod matmul_q8_quant;
+mod matvec;
 mod probe;
+mod product;
 mod rms_norm;
 mod transpose;
 mod vector_add;
 
 pub use attention::{AttentionShape, PREFILL_HEAD_SIZES, Prefill, attention, prefill};
 pub use block_sum::block_sum;
+pub use convert::{convert_f16, convert_q8};
 pub use matmul_f16::matmul_f16;
+pub use matmul_f16_quant::{matmul_f16_quant, matmul_f16_quant_by};
+pub use matmul_q8_quant::{matmul_q8_quant, matmul_q8_quant_by};
+pub use matvec::{Output, Weights, matvec_f16, matvec_q8};
 #[cfg(cuda)]
 pub use probe::map_wgmma;
 pub use probe::{

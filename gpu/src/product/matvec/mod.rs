@@ -1,0 +1,251 @@
+//! `matvec_q8_*`, `matvec_f16_*`: a few rows of activations times the weights, for decoding.
+//!
+//! `out[r][n] = Σ_k input[r][k] · weights[n][k] + bias[n]`; input `rows × k` as
+//! [`Activations`](super::Activations) of the kernel's kind, weights `n × k` in rows of planes
+//! ([`planes`](crate::quant::planes)), out `rows × n`, row major, f32. Up to three matrices of
+//! weights with the same `k` and the same format share a launch: Q, K and V, or gate and up.
+//!
+//! The kernel is one, generic over what stands for an input and a weight ([`Pair`]) and over how
+//! many rows of input it takes in one pass over the weights: 1, and with `_x2`, `_x4` or `_x8` in
+//! its name 2, 4 or 8 (f16: 1 and 4). More rows are more passes, which lie side by side in the grid, so that the
+//! second finds the weights in the L2 cache.
+//!
+//! # Who owns what
+//!
+//! ```text
+//! grid: x = pass, y = group of 8 outputs, the jobs' one after another
+//! block: 4 warps, on their own: no barrier, no shared memory
+//!
+//!                 K in pieces of 32 elements (numbers: 8)
+//!                 lane 0 | lane 1 | ... | lane 31 | lane 0 | lane 1 | ...
+//!   output 2 w    ######   ######         ######    ######   ######
+//!   output 2 w + 1 #####   ######         ######    ######   ######
+//! ```
+//!
+//! A warp owns two outputs, and of each a lane every 32nd piece. It loads a piece of the weights
+//! with one load of 16 bytes and a few small ones, next to its neighbours' loads, and multiplies
+//! it with every row of the pass. The pieces of the next step are under way while those of this
+//! one are multiplied; past the end the last piece is loaded again, from the cache, and dropped.
+//!
+//! # Registers
+//!
+//! The words of 2 outputs × [`STEPS`](MatvecGeometry::steps) pieces twice: in use and under way;
+//! one sum for each output and row; one piece of input.
+//!
+//! # Numeric contract
+//!
+//! A lane adds its pieces in order of k; then the butterfly of `warp_sum` adds the lanes, and the
+//! bias is added last. What is added within a piece, [`Pair::add`] says. All of it depends on k
+//! alone: an output has the same bits whatever the other rows, the passes and the grid are.
+
+mod names;
+mod pairs;
+
+use core::marker::PhantomData;
+
+use bytemuck::Zeroable;
+
+pub use names::Named;
+pub use pairs::{HalfNumbers, HalfPieces, Pair, Quantized};
+
+use crate::simt::{
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES,
+};
+
+/// Launch of the `matvec` kernels.
+#[derive(Clone, Copy, Debug)]
+pub struct MatvecGeometry;
+
+impl MatvecGeometry {
+    /// Matrices of weights in one launch.
+    pub const JOBS: usize = 3;
+    /// Warps of a block.
+    pub const WARPS: u32 = 4;
+    /// Outputs of a warp.
+    pub const OUTPUTS: usize = 2;
+    /// Outputs of a block.
+    pub const BLOCK_OUTPUTS: u32 = Self::WARPS * Self::OUTPUTS as u32;
+    /// The most outputs of a launch, each job's rounded up to a multiple of 8.
+    pub const MOST_OUTPUTS: u32 = 65_535 * Self::BLOCK_OUTPUTS;
+
+    /// Pieces that a lane loads before it multiplies: two where memory is the limit.
+    #[must_use]
+    pub const fn steps(rows: usize) -> usize {
+        if rows <= 2 { 2 } else { 1 }
+    }
+}
+
+/// One matrix of weights and what becomes of it.
+#[derive(Clone, Copy, Debug, Zeroable)]
+#[repr(C)]
+pub struct Job {
+    /// `rows × n`, not overlapping anything.
+    pub out: Global<f32>,
+    /// `n` rows of planes, aligned to 16 bytes.
+    pub weights: Global<u8>,
+    /// `n` values; none if the address is 0.
+    pub bias: Global<f32>,
+    /// Rows of weights; 0 for a job that is not there.
+    pub n: u32,
+}
+
+/// The arguments of a `matvec` kernel, which takes `ROWS` rows of input in a pass.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Matvec<P, const ROWS: usize> {
+    /// The matrices; their `n`, each rounded up to a multiple of 8, are at most
+    /// [`MatvecGeometry::MOST_OUTPUTS`] together.
+    pub jobs: [Job; MatvecGeometry::JOBS],
+    /// `rows` rows of activations, aligned to 16 bytes.
+    pub input: Global<u8>,
+    /// Rows of input.
+    pub rows: u32,
+    /// Columns of input and weights: a multiple of the format's block, of 32 for q8 and of 8 for
+    /// f16, not 0, so that rows begin at multiples of 16 bytes; and rows have fewer than 2^31 bytes.
+    pub k: u32,
+    /// What input and weights are.
+    pub pair: PhantomData<P>,
+}
+
+// SAFETY: addresses and numbers, which may be zero.
+unsafe impl<P, const ROWS: usize> Zeroable for Matvec<P, ROWS> {}
+
+impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
+    const NAME: &'static str = P::NAMES[ROWS.ilog2() as usize];
+    const EXPECTATIONS: Expectations = Expectations {
+        instructions: &[
+            Occurrence::new("bar.sync", Count::Never),
+            Occurrence::new("shfl.sync.bfly", Count::Exactly(5 * (MatvecGeometry::OUTPUTS * ROWS) as u32)),
+            Occurrence::new(
+                "dp4a",
+                Count::Exactly(
+                    P::DOTS * (MatvecGeometry::OUTPUTS * MatvecGeometry::steps(ROWS) * ROWS) as u32,
+                ),
+            ),
+        ],
+        // Weights as f32 are 64 registers, and reading them once for four rows is worth a warp less.
+        registers: if P::DOTS == 0 { 168 } else { 104 },
+        local_memory: false,
+    };
+
+    fn launch(&self) -> Launch {
+        let groups = self.jobs.iter().map(|job| job.n.div_ceil(MatvecGeometry::BLOCK_OUTPUTS)).sum();
+        Launch {
+            grid: Dim3 { x: self.rows.div_ceil(ROWS as u32), y: groups, z: 1 },
+            threads: MatvecGeometry::WARPS * WARP_LANES,
+            shared_bytes: 0,
+        }
+    }
+}
+
+impl<S: Simt, P: Pair, const ROWS: usize> Kernel<S> for Matvec<P, ROWS> {
+    #[inline(always)]
+    unsafe fn run(self, s: S) {
+        type G = MatvecGeometry;
+        let Dim3 { x: pass, y: group, .. } = s.block();
+        let (lane, first_row) = (s.lane(), pass * ROWS as u32);
+        let (job, group) = self.job_of(group);
+        let first_output = group * G::BLOCK_OUTPUTS + s.warp() * G::OUTPUTS as u32;
+        if first_output >= job.n {
+            return;
+        }
+        // Outputs and rows past the end are computed from the last ones, and not stored.
+        let weights: [Global<u8>; G::OUTPUTS] = core::array::from_fn(|i| {
+            job.weights.row((first_output + i as u32).min(job.n - 1), P::weight_row_bytes(self.k))
+        });
+        let input: [Global<u8>; ROWS] = core::array::from_fn(|i| {
+            self.input.row((first_row + i as u32).min(self.rows - 1), P::input_row_bytes(self.k))
+        });
+
+        let mut sums = [[0.0_f32; ROWS]; G::OUTPUTS];
+        // SAFETY: pieces are at most the last, in rows that there are.
+        unsafe {
+            if const { G::steps(ROWS) == 2 } {
+                self.sum::<S, 2>(s, weights, input, &mut sums);
+            } else {
+                self.sum::<S, 1>(s, weights, input, &mut sums);
+            }
+        }
+
+        let mut mine = 0.0;
+        for (i, sums) in sums.iter().enumerate() {
+            for (r, &sum) in sums.iter().enumerate() {
+                let sum = s.warp_sum(sum);
+                if lane == (i * ROWS + r) as u32 {
+                    mine = sum;
+                }
+            }
+        }
+        let (output, row) = (first_output + lane / ROWS as u32, first_row + lane % ROWS as u32);
+        if lane < (G::OUTPUTS * ROWS) as u32 && output < job.n && row < self.rows {
+            // SAFETY: a row and an output that there are; each element of out has one lane. A bias
+            // has `n` values.
+            unsafe {
+                if job.bias.address() != 0 {
+                    mine += s.load_global_constant(job.bias.at(u64::from(output)));
+                }
+                s.store_global(job.out.row(row, job.n).at(u64::from(output)), mine);
+            }
+        }
+    }
+}
+
+impl<P: Pair, const ROWS: usize> Matvec<P, ROWS> {
+    /// The job that a group of outputs belongs to, and the group's place in it.
+    #[inline(always)]
+    fn job_of(&self, group: u32) -> (Job, u32) {
+        let [a, b, c] = self.jobs;
+        let (of_a, of_b) =
+            (a.n.div_ceil(MatvecGeometry::BLOCK_OUTPUTS), b.n.div_ceil(MatvecGeometry::BLOCK_OUTPUTS));
+        if group < of_a {
+            (a, group)
+        } else if group - of_a < of_b {
+            (b, group - of_a)
+        } else {
+            (c, group - of_a - of_b)
+        }
+    }
+
+    /// Adds the lane's pieces of `OUTPUTS` rows of weights times those of `ROWS` rows of input.
+    ///
+    /// # Safety
+    /// The rows lie in live buffers that nobody writes.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn sum<S: Simt, const STEPS: usize>(
+        &self,
+        s: S,
+        weights: [Global<u8>; MatvecGeometry::OUTPUTS],
+        input: [Global<u8>; ROWS],
+        sums: &mut [[f32; ROWS]; MatvecGeometry::OUTPUTS],
+    ) {
+        let pieces = self.k / P::ELEMENTS;
+        let last = pieces.wrapping_sub(1);
+        let load = |first: u32| -> [[P::Words; MatvecGeometry::OUTPUTS]; STEPS] {
+            core::array::from_fn(|step| {
+                let index = (first + step as u32 * WARP_LANES).min(last);
+                // SAFETY: the caller's; the piece is one of the row's.
+                weights.map(|row| unsafe { P::load(s, row, self.k, index) })
+            })
+        };
+        let mut first = s.lane();
+        let mut words = load(first);
+        for _ in 0..pieces.div_ceil(STEPS as u32 * WARP_LANES) {
+            let next = load(first + STEPS as u32 * WARP_LANES);
+            for (step, words) in words.iter().enumerate() {
+                let index = first + step as u32 * WARP_LANES;
+                let weights = words.map(|words| P::unpack(s, words, index));
+                for (r, &row) in input.iter().enumerate() {
+                    // SAFETY: as above.
+                    let x = unsafe { P::load_input(s, row, self.k, index.min(last)) };
+                    for (sums, weights) in sums.iter_mut().zip(&weights) {
+                        let sum = P::add(s, sums[r], weights, &x);
+                        sums[r] = if index <= last { sum } else { sums[r] };
+                    }
+                }
+            }
+            words = next;
+            first += STEPS as u32 * WARP_LANES;
+        }
+    }
+}

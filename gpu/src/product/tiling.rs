@@ -1,0 +1,217 @@
+//! How a product is cut into tiles: what a block and a warp own, in which order the tiles are worked
+//! on, and how they are stored.
+
+use crate::fragment::wmma;
+use crate::simt::{Accumulator, Dim3, Global, Simt, WARP_LANES};
+
+/// Rows and columns of an accumulator.
+pub(super) const FRAGMENT: u32 = 16;
+/// Accumulators along each side of the largest part of a tile that a warp can own, 64 × 64. Those
+/// that a smaller part lacks are never touched, and take no registers.
+pub(super) const MOST: usize = 4;
+/// A warp's accumulators, by rows and columns of its part of the tile.
+pub(super) type Sums = [[Accumulator; MOST]; MOST];
+
+/// Tiles of the output and the warps that share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiling {
+    /// Rows of the output in a tile.
+    pub tile_m: u32,
+    /// Columns of the output in a tile.
+    pub tile_n: u32,
+    /// Warps along the rows.
+    pub warps_m: u32,
+    /// Warps along the columns.
+    pub warps_n: u32,
+}
+
+/// Tiles along the rows that are worked on before the next ones along the columns, see
+/// [`Tiling::place`].
+const GROUP: u32 = 32;
+
+impl Tiling {
+    /// Threads of a block.
+    #[must_use]
+    pub const fn threads(self) -> u32 {
+        self.warps_m * self.warps_n * WARP_LANES
+    }
+
+    /// Rows of a warp's part of a tile.
+    #[must_use]
+    pub const fn warp_m(self) -> u32 {
+        self.tile_m / self.warps_m
+    }
+
+    /// Columns of a warp's part of a tile.
+    #[must_use]
+    pub const fn warp_n(self) -> u32 {
+        self.tile_n / self.warps_n
+    }
+
+    /// Accumulators of a warp along the rows.
+    #[must_use]
+    pub const fn fragments_m(self) -> usize {
+        (self.warp_m() / FRAGMENT) as usize
+    }
+
+    /// Accumulators of a warp along the columns.
+    #[must_use]
+    pub const fn fragments_n(self) -> usize {
+        (self.warp_n() / FRAGMENT) as usize
+    }
+
+    /// Blocks for an `m × n` output, along one axis: the others are too short for a large one.
+    #[must_use]
+    pub const fn grid(self, m: u32, n: u32) -> Dim3 {
+        Dim3::linear(m.div_ceil(self.tile_m).saturating_mul(n.div_ceil(self.tile_n)))
+    }
+
+    /// The first row and the first column of a warp's part of a tile.
+    #[inline(always)]
+    pub(super) const fn place_of_warp(self, warp: u32) -> (u32, u32) {
+        // Never 0, which is what keeps the divisions from failing.
+        (warp / self.warps_n * self.warp_m(), warp % self.warps_n * self.warp_n())
+    }
+
+    /// Whether a kernel can have these tiles.
+    pub(super) const fn is_valid(self) -> bool {
+        self.tile_m.is_multiple_of(self.warps_m * FRAGMENT)
+            && self.tile_n.is_multiple_of(self.warps_n * FRAGMENT)
+            && self.fragments_m() >= 1
+            && self.fragments_m() <= MOST
+            && self.fragments_n() >= 1
+            && self.fragments_n() <= MOST
+    }
+
+    /// The first row and the first column of a block's tile.
+    ///
+    /// ```text
+    /// tile of     columns 0   1   2             blocks that run at the same time have few tiles of
+    /// rows 0           0     32  64  ...        weights, which come from memory, and meet them in
+    /// rows 1           1     33  65             L2; the rows of input that a group of tiles has
+    /// :                                         stay there all along
+    /// rows 31         31     63  95
+    /// rows 32          all of the group before, then the same again
+    /// ```
+    #[inline(always)]
+    pub(super) const fn place(self, block: u32, m: u32, n: u32) -> (u32, u32) {
+        let (rows, columns) = (m.div_ceil(self.tile_m), n.div_ceil(self.tile_n));
+        // At least 1 wherever a block exists, which is what keeps the divisions from failing.
+        let of_a_group = at_least_one(columns.wrapping_mul(GROUP));
+        let (group, within) = (block / of_a_group, block % of_a_group);
+        let first = group * GROUP;
+        let left = rows.wrapping_sub(first);
+        let rows_of_group = at_least_one(if left < GROUP { left } else { GROUP });
+        let row = first.wrapping_add(within % rows_of_group);
+        (row.wrapping_mul(self.tile_m), (within / rows_of_group).wrapping_mul(self.tile_n))
+    }
+}
+
+const fn at_least_one(x: u32) -> u32 {
+    if x == 0 { 1 } else { x }
+}
+
+/// A tile's results on their way out.
+#[derive(Clone, Copy)]
+pub(super) struct Output {
+    /// `m × n`.
+    pub out: Global<f32>,
+    /// `n`, or address 0 for none.
+    pub bias: Global<f32>,
+    pub m: u32,
+    pub n: u32,
+}
+
+impl Output {
+    /// Adds the bias and stores a warp's sums, from `row` and `column` on, as far as there is an
+    /// output. A lane has pairs of neighbours, which are one store where pairs are aligned.
+    ///
+    /// # Safety
+    /// No other warp has these elements.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) unsafe fn store<S: Simt>(self, s: S, tiling: Tiling, sums: &Sums, row: u32, column: u32) {
+        let (down, right) = wmma::accumulator(s.lane(), 0);
+        let (row, column) = (row + down, column + right);
+        let pairs = self.n.is_multiple_of(2);
+        for j in 0..2 * tiling.fragments_n() {
+            let column = column + 8 * j as u32;
+            if column >= self.n {
+                continue;
+            }
+            let both = column + 1 < self.n;
+            let mut bias = [0.0; 2];
+            // SAFETY: columns of the output, as far as they exist; the caller's for the stores.
+            unsafe {
+                if self.bias.address() != 0 {
+                    let from = self.bias.at(u64::from(column));
+                    bias[0] = s.load_global_constant(from);
+                    if both {
+                        bias[1] = s.load_global_constant(from.at(1));
+                    }
+                }
+                for i in 0..2 * tiling.fragments_m() {
+                    let row = row + 8 * i as u32;
+                    if row >= self.m {
+                        continue;
+                    }
+                    let x = &sums[i / 2][j / 2];
+                    let first = 4 * (j % 2) + 2 * (i % 2);
+                    let values = [x[first] + bias[0], x[first + 1] + bias[1]];
+                    let to = self.out.row(row, self.n).at(u64::from(column));
+                    if pairs {
+                        s.store_global(to.cast(), values);
+                    } else {
+                        s.store_global(to, values[0]);
+                        if both {
+                            s.store_global(to.at(1), values[1]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec;
+
+    use super::*;
+
+    const TILING: Tiling = Tiling { tile_m: 128, tile_n: 64, warps_m: 2, warps_n: 2 };
+
+    #[test]
+    fn blocks_have_one_tile_each_and_leave_none() {
+        for (m, n) in
+            [(1_u32, 1_u32), (128, 64), (129, 65), (32 * 128, 640), (33 * 128 + 1, 200), (70 * 128, 63)]
+        {
+            let (rows, columns) = (m.div_ceil(TILING.tile_m), n.div_ceil(TILING.tile_n));
+            let blocks = TILING.grid(m, n);
+            assert_eq!(blocks, Dim3::linear(rows * columns));
+            let mut seen = vec![false; blocks.x as usize];
+            for block in 0..blocks.x {
+                let (row, column) = TILING.place(block, m, n);
+                assert!(row.is_multiple_of(TILING.tile_m) && row < m, "{m} × {n}, block {block}");
+                assert!(column.is_multiple_of(TILING.tile_n) && column < n, "{m} × {n}, block {block}");
+                let tile = row / TILING.tile_m * columns + column / TILING.tile_n;
+                assert!(!seen[tile as usize], "{m} × {n}: block {block} has another one's tile");
+                seen[tile as usize] = true;
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_that_follow_each_other_share_weights() {
+        let places = |blocks: core::ops::Range<u32>| blocks.map(|block| TILING.place(block, 70 * 128, 640));
+        assert!(places(0..GROUP).enumerate().all(|(i, place)| place == (128 * i as u32, 0)));
+        assert!(places(GROUP..2 * GROUP).all(|(row, column)| row < GROUP * 128 && column == 64));
+    }
+
+    #[test]
+    fn nothing_to_do_is_no_block() {
+        assert_eq!((TILING.grid(0, 5).count(), TILING.grid(5, 0).count()), (0, 0));
+    }
+}

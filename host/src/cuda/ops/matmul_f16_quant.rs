@@ -1,0 +1,50 @@
+//! The launch of `gpu::product::MatmulF16Quant`.
+
+use gpu::product::{MatmulF16Quant, Product};
+use gpu::quant::with_block;
+use gpu::simt::Kernel;
+use gpu::simt::emulator::Lane;
+use half::f16;
+
+use super::product::{checked, not_quantized};
+use super::{Check, Weights};
+use crate::cuda::{Error, Queue, View, ViewMut};
+
+/// `out[m][n] = Σ_k input[m][k] · weights[n][k] + bias[n]`, weights rounded to f16, with the shape
+/// `[m, n, k]`.
+///
+/// # Errors
+/// [`Error::Contract`] unless the weights' format is a quantized one, `k` is a multiple of its block,
+/// lengths are those of the shape, input and weights are aligned to 16 bytes and out to 8; those of a
+/// launch.
+pub fn matmul_f16_quant(
+    queue: &impl Queue,
+    out: ViewMut<'_, f32>,
+    input: View<'_, f16>,
+    weights: Weights<'_>,
+    shape: [usize; 3],
+) -> Result<(), Error> {
+    with_block!(weights.format, quantized B => {
+        matmul_f16_quant_by(queue, out, input, weights, shape, MatmulF16Quant::<B>::new)
+    }, else Err(not_quantized("matmul_f16", weights.format)))
+}
+
+/// As [`matmul_f16_quant`], by a kernel for the weights' format with tiles of choice: all give the
+/// same bits.
+///
+/// # Errors
+/// As [`matmul_f16_quant`].
+pub fn matmul_f16_quant_by<K: for<'a> Kernel<Lane<'a>>>(
+    queue: &impl Queue,
+    out: ViewMut<'_, f32>,
+    input: View<'_, f16>,
+    weights: Weights<'_>,
+    shape: [usize; 3],
+    kernel: impl FnOnce(Product) -> K,
+) -> Result<(), Error> {
+    let check = Check::<K>::new(queue);
+    let product = checked(&check, &out, input.start().cast(), weights, shape)?;
+    check.view(&input, "input", u64::from(product.m) * u64::from(product.k), 16)?;
+    // SAFETY: lengths, alignment and limits were just checked; out is borrowed alone.
+    unsafe { queue.launch(kernel(product)) }
+}

@@ -1,0 +1,493 @@
+//! The `matvec` kernels against f64, every format with both kinds of activations.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+#[path = "support/machine.rs"]
+mod machine;
+#[path = "support/random.rs"]
+#[allow(dead_code, reason = "this binary uses a part of it")]
+mod random;
+
+use gpu::product::{MatvecGeometry, Q8Row};
+use gpu::quant::planes::{Planes, pack_row, plane_row_bytes};
+use gpu::quant::{Format, dequantize_row};
+use half::f16;
+use lanemap::cuda::ops::{self, Output, Weights};
+use lanemap::cuda::{Buffer, Emulated, Error, Queue};
+use machine::{EPSILON, Guarded, Machine, assert_close, assert_refused, counted, on_both, output, say};
+use random::{Random, normal, normals, random_blocks};
+
+on_both! {
+    products_of_integers_are_exact,
+    products_are_within_the_rounding_of_their_sums,
+    a_row_has_the_same_bits_whatever_its_neighbours_are,
+    products_that_share_a_launch_have_the_bits_of_their_own,
+    arguments_outside_the_contract_are_refused,
+}
+
+/// The contract's alignment: what a lane loads.
+const ALIGN: usize = 16;
+
+/// What activations are stored as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    F16,
+    Q8,
+}
+
+/// Every pair that there are kernels for.
+fn pairs() -> impl Iterator<Item = (Format, Kind)> {
+    let quantized = |format: &Format| format.block_elements() > 1;
+    let q8 = Format::ALL.into_iter().filter(quantized).map(|format| (format, Kind::Q8));
+    q8.chain(Format::ALL.map(|format| (format, Kind::F16)))
+}
+
+/// Rows of activations: what a kernel reads, and the numbers that they stand for.
+struct Input {
+    kind: Kind,
+    bytes: Vec<u8>,
+    values: Vec<f64>,
+}
+
+impl Input {
+    /// `rows × k` numbers from `number`, as near as the kind comes.
+    fn new(kind: Kind, [rows, k]: [usize; 2], mut number: impl FnMut() -> f64) -> Self {
+        let mut input = Self { kind, bytes: Vec::new(), values: Vec::new() };
+        for _ in 0..rows {
+            let numbers: Vec<f64> = (0..k).map(|_| number()).collect();
+            match kind {
+                Kind::F16 => {
+                    let halves = numbers.iter().map(|&x| f16::from_f64(x));
+                    input.values.extend(halves.clone().map(f64::from));
+                    input.bytes.extend(halves.flat_map(f16::to_le_bytes));
+                }
+                Kind::Q8 => input.push_q8(&numbers),
+            }
+        }
+        input
+    }
+
+    /// A row of q8 by the layout's words. The scale is a power of two, so that quants of whole
+    /// numbers are these.
+    fn push_q8(&mut self, numbers: &[f64]) {
+        let at = Q8Row::new(numbers.len() as u32);
+        let start = self.bytes.len();
+        // Padding is NaN: whoever takes it for a scale shows.
+        self.bytes.resize(start + at.bytes() as usize, 0xff);
+        let row = &mut self.bytes[start..];
+        for (b, block) in numbers.chunks_exact(32).enumerate() {
+            let largest = block.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+            let scale = (largest / 127.0).log2().ceil().exp2().max(1.0 / 1024.0);
+            let quants: Vec<i8> = block.iter().map(|x| (x / scale).round_ties_even() as i8).collect();
+            for (i, &q) in quants.iter().enumerate() {
+                row[32 * b + i] = q.cast_unsigned();
+                self.values.push(scale * f64::from(q));
+            }
+            let mut put = |at: u32, index: usize, value: f64| {
+                row[at as usize + 4 * index..][..4].copy_from_slice(&(value as f32).to_le_bytes());
+            };
+            put(at.scales(), b, scale);
+            for (half, quants) in quants.chunks_exact(16).enumerate() {
+                put(at.sums(), 2 * b + half, scale * quants.iter().map(|&q| f64::from(q)).sum::<f64>());
+            }
+        }
+    }
+
+    /// One row of it.
+    fn row(&self, row: usize, rows: usize) -> Self {
+        let part = |len: usize| row * len / rows..(row + 1) * len / rows;
+        let (bytes, values) = (part(self.bytes.len()), part(self.values.len()));
+        Self { kind: self.kind, bytes: self.bytes[bytes].to_vec(), values: self.values[values].to_vec() }
+    }
+}
+
+/// Weights: what a kernel reads, and what dequantizing gives.
+struct Matrix {
+    format: Format,
+    bytes: Vec<u8>,
+    values: Vec<f32>,
+    bias: Vec<f32>,
+    n: usize,
+    k: usize,
+}
+
+impl Matrix {
+    fn new(format: Format, blocks: &[u8], bias: Vec<f32>, [n, k]: [usize; 2]) -> Self {
+        let row = plane_row_bytes(format, k).unwrap() as usize;
+        let mut bytes = vec![0; n * row];
+        let file_row = format.row_bytes(k).unwrap();
+        for (to, from) in bytes.chunks_exact_mut(row).zip(blocks.chunks_exact(file_row)) {
+            pack_row(format, from, to).unwrap();
+        }
+        let mut values = vec![f32::NAN; n * k];
+        dequantize_row(format, blocks, &mut values).unwrap();
+        Self { format, bytes, values, bias, n, k }
+    }
+
+    /// Random weights of deviation 1 / √k.
+    fn random(format: Format, [n, k]: [usize; 2], random: &mut Random) -> Self {
+        let blocks = random_blocks(format, n * k, (k as f64).powf(-0.5), random);
+        Self::new(format, &blocks, normals(random, n), [n, k])
+    }
+
+    /// Whole numbers of at most 2^12: random quants and inner scales, outer scales 1.
+    fn whole(format: Format, [n, k]: [usize; 2], random: &mut Random) -> Self {
+        let mut whole = |most: usize| random.below(2 * most + 1) as f32 - most as f32;
+        let bias: Vec<f32> = (0..n).map(|_| whole(1000)).collect();
+        let blocks: Vec<u8> = match format {
+            Format::F32 => (0..n * k).flat_map(|_| whole(4096).to_le_bytes()).collect(),
+            Format::F16 => (0..n * k).flat_map(|_| f16::from_f32(whole(2048)).to_le_bytes()).collect(),
+            // A bf16 is the upper half of an f32.
+            Format::BF16 => {
+                (0..n * k).flat_map(|_| (whole(256).to_bits() >> 16).to_le_bytes()[..2].to_vec()).collect()
+            }
+            _ => {
+                let at: &[usize] = match format {
+                    Format::Q2_K => &[80, 82],
+                    Format::Q3_K => &[108],
+                    Format::Q4_K | Format::Q5_K | Format::Q4_1 | Format::Q5_1 => &[0, 2],
+                    Format::Q6_K => &[208],
+                    _ => &[0],
+                };
+                let mut blocks = random.bytes(n * k / format.block_elements() * format.block_bytes());
+                for block in blocks.chunks_exact_mut(format.block_bytes()) {
+                    for &at in at {
+                        block[at..at + 2].copy_from_slice(&f16::ONE.to_le_bytes());
+                    }
+                    if format == Format::Q8_K {
+                        block[..4].copy_from_slice(&1.0_f32.to_le_bytes());
+                    }
+                }
+                blocks
+            }
+        };
+        Self::new(format, &blocks, bias, [n, k])
+    }
+
+    /// `rows × n` in f64.
+    fn reference(&self, input: &Input) -> Vec<f64> {
+        let rows = input.values.chunks_exact(self.k);
+        rows.flat_map(|x| {
+            self.values.chunks_exact(self.k).zip(&self.bias).map(|(weights, &bias)| {
+                let products = x.iter().zip(weights).map(|(x, &w)| x * f64::from(w));
+                products.sum::<f64>() + f64::from(bias)
+            })
+        })
+        .collect()
+    }
+}
+
+/// Matrices where a machine's kernels read them.
+struct Loaded<'a> {
+    matrix: &'a Matrix,
+    rows: Guarded<u8>,
+    bias: Guarded<f32>,
+}
+
+impl<'a> Loaded<'a> {
+    fn new<M: Machine>(machine: &M, matrix: &'a Matrix) -> Self {
+        Self {
+            matrix,
+            rows: Guarded::input(machine, "weights", &matrix.bytes, ALIGN),
+            bias: Guarded::input(machine, "bias", &matrix.bias, 4),
+        }
+    }
+
+    fn weights(&self) -> Weights<'_> {
+        Weights { format: self.matrix.format, rows: self.rows.view(), bias: Some(self.bias.view()) }
+    }
+}
+
+/// Input where a machine's kernels read it.
+enum LoadedInput {
+    F16(Guarded<f16>),
+    Q8(Guarded<u8>),
+}
+
+impl LoadedInput {
+    fn new<M: Machine>(machine: &M, input: &Input) -> Self {
+        match input.kind {
+            Kind::F16 => {
+                let halves = input.bytes.chunks_exact(2).map(|b| f16::from_le_bytes([b[0], b[1]]));
+                Self::F16(Guarded::input(machine, "input", &halves.collect::<Vec<_>>(), ALIGN))
+            }
+            Kind::Q8 => Self::Q8(Guarded::input(machine, "input", &input.bytes, ALIGN)),
+        }
+    }
+
+    fn multiply<const JOBS: usize>(
+        &self,
+        queue: &impl Queue,
+        outputs: [Output<'_>; JOBS],
+        shape: [usize; 2],
+    ) -> Result<(), Error> {
+        match self {
+            Self::F16(input) => ops::matvec_f16(queue, outputs, input.view(), shape),
+            Self::Q8(input) => ops::matvec_q8(queue, outputs, input.view(), shape),
+        }
+    }
+}
+
+fn run<M: Machine>(machine: &M, matrix: &Matrix, input: &Input) -> Vec<f32> {
+    let rows = input.values.len() / matrix.k;
+    let (weights, input) = (Loaded::new(machine, matrix), LoadedInput::new(machine, input));
+    output(machine, rows * matrix.n, |queue, out| {
+        input.multiply(queue, [Output { out, weights: weights.weights(), n: matrix.n }], [rows, matrix.k])
+    })
+}
+
+fn products_of_integers_are_exact<M: Machine>(machine: &M) {
+    let seed = 21;
+    let mut random = Random(seed);
+    for (format, kind) in pairs() {
+        let block = format.block_elements().max(if kind == Kind::Q8 { 32 } else { 8 });
+        for [rows, n, blocks] in machine.cases(&[[1, 1, 1], [2, 7, 2], [3, 9, 1], [9, 17, 2]], &[[64, 70, 2]])
+        {
+            // At most 2 · 512 · 2^13 · 1: every sum of parts is below 2^24.
+            let k = blocks * block;
+            let matrix = Matrix::whole(format, [n, k], &mut random);
+            let input = Input::new(kind, [rows, k], || random.below(3) as f64 - 1.0);
+            let what = format!("{format} {kind:?}, {rows} × {n} × {k}, random seed {seed}");
+            assert_close(&what, &run(machine, &matrix, &input), &matrix.reference(&input), |_| 0.0);
+        }
+    }
+}
+
+/// Rounding errors of an output of `matrix`: `size` is what its products' absolute values add up to.
+///
+/// A weight is `s q - m`, and both terms are at most as large as the largest of some random weights
+/// of its row times four. A lane rounds three times for each of its pieces and run, or once for each
+/// of its elements where those are summed one by one; then there are the butterfly and the bias.
+fn bound(matrix: &Matrix, kind: Kind, input: &Input, index: usize) -> f64 {
+    let (row, output) = (index / matrix.n, index % matrix.n);
+    let largest = matrix.values[output * matrix.k..][..matrix.k].iter().fold(0.0_f32, |m, w| m.max(w.abs()));
+    let inputs: f64 = input.values[row * matrix.k..][..matrix.k].iter().map(|x| x.abs()).sum();
+    let steps = (matrix.k as f64 / 1024.0).ceil();
+    let roundings = if kind == Kind::Q8 { 6.0 * steps } else { 38.0 * steps } + 8.0;
+    EPSILON * roundings * (4.0 * f64::from(largest) * inputs + f64::from(matrix.bias[output].abs()))
+}
+
+fn products_are_within_the_rounding_of_their_sums<M: Machine>(machine: &M) {
+    let seed = 22;
+    let mut random = Random(seed);
+    let mut worst = 0.0_f64;
+    for (format, kind) in pairs() {
+        // Blocks of 256; lanes with one piece more than others, and steps with none.
+        for shape @ [rows, n, k] in
+            machine.cases(&[[1, 3, 2304], [5, 4, 256], [2, 2, 4352]], &[[1, 3584, 3584], [9, 513, 18944]])
+        {
+            let matrix = Matrix::random(format, [n, k], &mut random);
+            let input = Input::new(kind, [rows, k], || normal(&mut random));
+            let what = format!("{format} {kind:?}, {shape:?}, random seed {seed}");
+            let expected = matrix.reference(&input);
+            assert!(expected.iter().map(|x| x.abs()).sum::<f64>() > 0.1 * expected.len() as f64, "{what}");
+            let bound = |i| bound(&matrix, kind, &input, i);
+            worst = worst.max(assert_close(&what, &run(machine, &matrix, &input), &expected, bound));
+        }
+    }
+    say(&format!("matvec on the {}: worst error {worst:.2e}", M::NAME));
+}
+
+fn a_row_has_the_same_bits_whatever_its_neighbours_are<M: Machine>(machine: &M) {
+    let seed = 23;
+    let mut random = Random(seed);
+    for (format, kind) in pairs() {
+        let (n, k) = (3, 1280);
+        let matrix = Matrix::random(format, [n, k], &mut random);
+        let input = Input::new(kind, [64, k], || normal(&mut random));
+        let all = run(machine, &matrix, &input);
+        for rows in [1, 2, 3, 4, 7, 8, 9] {
+            // A row alone, and as the last of some.
+            let row = random.below(64 - rows) + rows;
+            let mut part = Input { kind, bytes: Vec::new(), values: Vec::new() };
+            for row in row + 1 - rows..=row {
+                let Input { bytes, values, .. } = input.row(row, 64);
+                part.bytes.extend(bytes);
+                part.values.extend(values);
+            }
+            let found = run(machine, &matrix, &part);
+            let expected = &all[(row + 1 - rows) * n..(row + 1) * n];
+            let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(
+                bits(&found),
+                bits(expected),
+                "{format} {kind:?}, {rows} rows up to {row}, seed {seed}"
+            );
+        }
+    }
+}
+
+fn products_that_share_a_launch_have_the_bits_of_their_own<M: Machine>(machine: &M) {
+    let mut random = Random(24);
+    for kind in [Kind::Q8, Kind::F16] {
+        let (rows, k) = (3, 512);
+        let input = Input::new(kind, [rows, k], || normal(&mut random));
+        let matrices = [5, 8, 19].map(|n| Matrix::random(Format::Q4_K, [n, k], &mut random));
+        let loaded = matrices.each_ref().map(|matrix| Loaded::new(machine, matrix));
+        let input_there = LoadedInput::new(machine, &input);
+        let mut outs =
+            matrices.each_ref().map(|matrix| Guarded::<f32>::output(machine, "out", rows * matrix.n, 4));
+        let mut i = 0;
+        let outputs = outs.each_mut().map(|out| {
+            i += 1;
+            Output { out: out.view_mut(), weights: loaded[i - 1].weights(), n: matrices[i - 1].n }
+        });
+        input_there.multiply(machine, outputs, [rows, k]).unwrap();
+        for (matrix, out) in matrices.iter().zip(&outs) {
+            assert_eq!(out.read(), run(machine, matrix, &input), "{kind:?}, {} outputs", matrix.n);
+        }
+    }
+}
+
+/// Sectors that a warp's loads touch where each of 32 lanes takes a word of every piece from a plane
+/// of `bytes` bytes in `pieces` pieces.
+fn sectors(bytes: usize, pieces: usize) -> usize {
+    let of_step = |step: usize| (pieces - 32 * step).min(32) * bytes / pieces;
+    (0..pieces.div_ceil(32)).map(|step| of_step(step).div_ceil(32)).sum()
+}
+
+#[test]
+fn weights_are_loaded_once_and_coalesced() {
+    let machine = &Emulated::new();
+    // Q8_0 loads a piece's quants with two words, each of which touches all sectors.
+    for (format, k, words) in [(Format::Q4_K, 18_944, 1), (Format::Q6_K, 4096, 1), (Format::Q8_0, 2048, 2)] {
+        let mut random = Random(25);
+        let n = MatvecGeometry::OUTPUTS;
+        let matrix = Matrix::random(format, [n, k], &mut random);
+        // Aligned to sectors, unlike where nothing is counted.
+        let rows = machine.input("weights", &matrix.bytes).unwrap();
+        let input =
+            machine.input("input", &Input::new(Kind::Q8, [1, k], || normal(&mut random)).bytes).unwrap();
+        let (_, counters) = counted::<f32, _>(machine, n, 4, |queue, out| {
+            let weights = Weights { format, rows: rows.view(), bias: None };
+            ops::matvec_q8(queue, [Output { out, weights, n }], input.view(), [1, k])
+        });
+
+        let (planes, blocks, pieces) = (Planes::of(format), k / format.block_elements(), k / 32);
+        let plane = |bytes: u32| sectors(bytes as usize * blocks, pieces);
+        let present = [planes.high, planes.scales, planes.heads].map(|bytes| usize::from(bytes > 0));
+        let loads = words + present.iter().sum::<usize>();
+        // Lanes past the end load the last piece, one sector: in the steps that fill up the last
+        // round and, of weights, in the round that would be next.
+        let steps = MatvecGeometry::steps(1);
+        let filling = pieces.div_ceil(32).next_multiple_of(steps) - pieces.div_ceil(32);
+        let of_weights = words * plane(planes.quants)
+            + plane(planes.high)
+            + plane(planes.scales)
+            + plane(planes.heads)
+            + loads * (filling + steps);
+        let sums = if format == Format::Q8_0 { 0 } else { sectors(k / 4, pieces) + filling };
+        let of_input = 2 * sectors(k, pieces) + sectors(k / 8, pieces) + 3 * filling + sums;
+        assert_eq!(counters.global_loads.sectors, (n * of_weights + of_input) as u64, "{format}");
+        // The weights are all there is but for that.
+        assert!(32 * plane(planes.quants) == planes.quants as usize * blocks);
+        assert_eq!((counters.shuffles, counters.barriers), (5 * n as u64, 0));
+    }
+}
+
+fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
+    let rows = machine.input("weights", &[0_u8; 3 * 144 + 16]).unwrap();
+    let bias = machine.input("bias", &[0.0_f32; 8]).unwrap();
+    let q8 = machine.input("input", &[0_u8; 2 * 352]).unwrap();
+    let f16 = machine.input("input", &[f16::ZERO; 512]).unwrap();
+    let mut out: Buffer<f32> = machine.output("out", 8).unwrap();
+    let format = Format::Q4_K;
+    let mut run = |format, weights, n, bytes, k| {
+        let weights = Weights { format, rows: rows.slice(weights), bias: Some(bias.slice(0..3)) };
+        ops::matvec_q8(machine, [Output { out: out.slice_mut(0..6), weights, n }], q8.slice(bytes), [2, k])
+    };
+    let refused = assert_refused;
+    let all = 0..3 * 144;
+    refused(
+        run(Format::F16, all.clone(), 3, 0..704, 256),
+        "matvec_q8: weights of F16 are not quantized, multiply them with f16",
+    );
+    refused(
+        run(format, all.clone(), 3, 0..704, 128),
+        "matvec_q8_q4_k_x2: k is 128, not a multiple of 256, or 0",
+    );
+    refused(run(format, all.clone(), 3, 0..704, 0), "matvec_q8_q4_k_x2: k is 0, not a multiple of 256, or 0");
+    refused(
+        run(format, all.clone(), 3, 0..703, 256),
+        "matvec_q8_q4_k_x2: input has 703 elements, the shape has 704",
+    );
+    refused(
+        run(format, 0..431, 3, 0..704, 256),
+        "matvec_q8_q4_k_x2: weights has 431 elements, the shape has 432",
+    );
+    refused(run(format, 0..288, 2, 0..704, 256), "matvec_q8_q4_k_x2: out has 6 elements, the shape has 4");
+    let address = rows.slice(1..2).start().address();
+    refused(
+        run(format, 1..433, 3, 0..704, 256),
+        &format!("matvec_q8_q4_k_x2: weights begins at {address:#x}, which is not a multiple of 16 bytes"),
+    );
+    let weights = |format, bytes| Weights { format, rows: rows.slice(bytes), bias: None };
+    refused(
+        ops::matvec_f16(machine, [], f16.view(), [2, 256]),
+        "matvec_f16_f32_x4: 0 outputs, there can be 1 to 3",
+    );
+    let (first, second) = (weights(Format::Q4_K, 0..144), weights(Format::Q6_K, 0..224));
+    let mut other: Buffer<f32> = machine.output("out", 2).unwrap();
+    let outputs = [
+        Output { out: out.slice_mut(0..2), weights: first, n: 1 },
+        Output { out: other.view_mut(), weights: second, n: 1 },
+    ];
+    refused(
+        ops::matvec_f16(machine, outputs, f16.view(), [2, 256]),
+        "matvec_f16_q4_k_x4: weights are Q4_K and Q6_K, a launch takes one format",
+    );
+    assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
+}
+
+/// Bytes of weights a second, over weights that are not in the cache.
+#[test]
+#[ignore = "a measurement: cargo test --release -p host --test matvec -- --ignored --nocapture"]
+fn speed() {
+    let Some(stream) = machine::stream("speed") else { return };
+    let mut random = Random(26);
+    for format in [Format::Q4_K, Format::Q6_K] {
+        for [n, k] in [[3584, 3584], [18_944, 3584], [3584, 18_944], [152_064, 3584]] {
+            let row = plane_row_bytes(format, k).unwrap() as usize;
+            // Enough copies that none is still in the L2 cache when its turn comes again.
+            let copies = (256_usize << 20).div_ceil(n * row).max(2);
+            let blocks = random_blocks(format, k, 0.02, &mut random);
+            let mut packed = vec![0; row];
+            pack_row(format, &blocks, &mut packed).unwrap();
+            let weights: Buffer<u8> = stream.input("weights", &packed.repeat(n * copies)).unwrap();
+            for rows in [1, 2, 4, 8] {
+                for kind in [Kind::Q8, Kind::F16] {
+                    let input = Input::new(kind, [rows, k], || normal(&mut random));
+                    let input = LoadedInput::new(&stream, &input);
+                    let mut out: Buffer<f32> = stream.output("out", rows * n).unwrap();
+                    let mut launch = |copy: usize| {
+                        let rows_of = weights.slice(copy * n * row..(copy + 1) * n * row);
+                        let weights = Weights { format, rows: rows_of, bias: None };
+                        let output = Output { out: out.view_mut(), weights, n };
+                        input.multiply(&stream, [output], [rows, k]).unwrap();
+                    };
+                    let rounds = 10_usize.div_ceil(copies).max(2);
+                    (0..copies).for_each(&mut launch);
+                    let mut times: Vec<f64> = (0..5)
+                        .map(|_| {
+                            let start = stream.record().unwrap();
+                            for _ in 0..rounds {
+                                (0..copies).for_each(&mut launch);
+                            }
+                            let end = stream.record().unwrap();
+                            stream.synchronize().unwrap();
+                            let launches = (rounds * copies) as f64;
+                            f64::from(end.milliseconds_since(&start).unwrap()) * 1e3 / launches
+                        })
+                        .collect();
+                    times.sort_by(f64::total_cmp);
+                    let [fastest, median, slowest] = [times[0], times[2], times[4]];
+                    let rate = (n * row) as f64 / median / 1e3;
+                    say(&format!(
+                        "{format} {kind:?} {n} × {k}, {rows} rows: {rate:.0} GB/s, {median:.2} µs \
+                         ({fastest:.2} to {slowest:.2}; {copies} copies of the weights in turn)"
+                    ));
+                }
+            }
+        }
+    }
+}
