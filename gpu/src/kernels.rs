@@ -4,10 +4,11 @@ use bytemuck::Zeroable;
 
 use crate::attention::FaPrefillF16kv;
 use crate::basics::{BlockSum, Transpose, VectorAdd};
-use crate::norm::RmsNorm;
+use crate::norm::{ResidualNorm, RmsNorm};
 use crate::probe::{ProbeLoads, ProbeMmaF16, ProbeMmaS8, ProbeShared, ProbeWmma};
 use crate::product::MatmulF16;
-use crate::simt::{Contract, Expectations, Launch};
+use crate::quant::f16;
+use crate::simt::{Contract, Expectations, Global, Launch};
 
 /// What the build and the tools know of a kernel without launching it.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +111,8 @@ kernels! {
     transpose_conflicted: Transpose<0>,
     transpose_padded: Transpose<1>,
     rms_norm: RmsNorm,
+    residual_norm_f32: ResidualNorm<Global<f32>>,
+    residual_norm_f16: ResidualNorm<Global<f16>>,
     matmul_f16: MatmulF16,
     fa_prefill_f16kv: FaPrefillF16kv<128>,
     fa_prefill_f16kv_hd64: FaPrefillF16kv<64>,

@@ -11,6 +11,7 @@
 #[cfg(not(target_arch = "nvptx64"))]
 extern crate std;
 
+pub mod activation;
 pub mod attention;
 pub mod basics;
 pub mod fragment;
