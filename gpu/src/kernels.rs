@@ -88,7 +88,7 @@ macro_rules! kernels {
 
         $(const _: () = assert!(same(stringify!($name), <$kernel as Contract>::NAME));)*
 
-        #[cfg(target_arch = "nvptx64")]
+        #[cfg(all(target_arch = "nvptx64", not(feature = "nvvm")))]
         #[allow(unsafe_code, reason = "an entry point hands the driver's arguments to the kernel")]
         mod entry {
             use super::*;
@@ -99,6 +99,22 @@ macro_rules! kernels {
                 unsafe extern "ptx-kernel" fn $name(arguments: $kernel) {
                     // SAFETY: whoever launches keeps the kernel's contract.
                     unsafe { arguments.run(Ptx) }
+                }
+            )*
+        }
+
+        // On the host too, where that is the proof that each kernel runs on this machine.
+        #[cfg(feature = "nvvm")]
+        #[allow(unsafe_code, reason = "an entry point hands the driver's arguments to the kernel")]
+        mod entry {
+            use super::*;
+            use crate::simt::{ARCHITECTURE, Kernel, Nvvm};
+
+            $(
+                #[cuda_std::kernel]
+                unsafe fn $name(arguments: $kernel) {
+                    // SAFETY: whoever launches keeps the kernel's contract.
+                    unsafe { arguments.run(Nvvm::<ARCHITECTURE>) }
                 }
             )*
         }

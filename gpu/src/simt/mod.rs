@@ -6,6 +6,7 @@
 //! | machine | `S` | used for |
 //! | --- | --- | --- |
 //! | `nvptx` | a zero-sized type; each word is one PTX instruction, inlined | running |
+//! | `nvvm` | the same on `cuda_std`, under the feature `nvvm` | running, through `rustc_codegen_nvvm`: type-checked only |
 //! | `emulator` | a lane's handle; words that join lanes are meeting points | tests without a GPU |
 //!
 //! [`Simt`] is what every machine from sm_75 on does. Where sm_75 lacks the instruction, the
@@ -41,16 +42,22 @@ mod hopper;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod inspect;
 mod kernel;
-#[cfg(target_arch = "nvptx64")]
+#[cfg(all(target_arch = "nvptx64", not(feature = "nvvm")))]
 mod nvptx;
+#[cfg(feature = "nvvm")]
+mod nvvm;
 mod operand;
+#[cfg(any(target_arch = "nvptx64", feature = "nvvm"))]
+mod ptx;
 
 pub use crate::fragment::WARP_LANES;
 pub use address::{Global, Shared, Word, Word32};
 pub use hopper::{Hopper, MatrixDescriptor, Swizzle};
 pub use kernel::{Contract, Count, Dim3, Expectations, Kernel, Launch, Occurrence};
-#[cfg(target_arch = "nvptx64")]
+#[cfg(all(target_arch = "nvptx64", not(feature = "nvvm")))]
 pub use nvptx::Ptx;
+#[cfg(feature = "nvvm")]
+pub use nvvm::{ARCHITECTURE, Nvvm};
 pub use operand::{Accumulator, ColMajor, Layout, MatrixA, MatrixB, RowMajor};
 
 use half::f16;

@@ -1,9 +1,11 @@
 //! The words of sm_90a: memory barriers, bulk copies, `wgmma`.
-#![cfg(target_feature = "sm_90a")]
 
+#[cfg(target_arch = "nvptx64")]
 use core::arch::asm;
 
-use super::Ptx;
+use super::Sm90a;
+#[cfg(not(target_arch = "nvptx64"))]
+use super::unassembled::asm;
 use crate::simt::{Global, Hopper, Layout, MatrixDescriptor, Shared};
 
 /// One `match` arm for every width: `wgmma` with as many accumulators as the arm's list.
@@ -80,7 +82,7 @@ macro_rules! wgmma_widths {
     };
 }
 
-impl Hopper for Ptx {
+impl<M: Sm90a> Hopper for M {
     #[inline(always)]
     unsafe fn mbarrier_init(self, barrier: Shared<u64>, arrivals: u32) {
         // SAFETY: the caller's; so for all words below that take an address.
