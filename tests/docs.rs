@@ -94,6 +94,19 @@ fn formats_architectures_and_demo_models_are_documented() {
 }
 
 #[test]
+fn every_kernel_has_its_row_in_the_readme() {
+    let readme = read("README.md");
+    let section = readme.split("\n## ").find(|section| section.starts_with("Kernels\n")).unwrap();
+    let first_cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    let mut documented: Vec<_> = first_cells.flat_map(|cell| cell.split("`, `")).collect();
+    documented.iter_mut().for_each(|name| *name = name.trim_end_matches('`'));
+    let mut kernels: Vec<_> = gpu::kernels::ALL.iter().map(|entry| entry.name).collect();
+    documented.sort_unstable();
+    kernels.sort_unstable();
+    assert_eq!(documented, kernels, "README.md's kernels, and those that are exported");
+}
+
+#[test]
 fn links_lead_somewhere() {
     let mut pages: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(Into::into).into();
     for entry in fs::read_dir(root().join("docs")).unwrap() {

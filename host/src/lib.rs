@@ -4,7 +4,7 @@
 //! decoder described by data), [`backend`] (what runs a model), [`cpu`], [`session`] (prefill and
 //! decode of one sequence), [`sampling`], [`mod@bench`], [`cli`]. Beside them [`pull`] (the demo
 //! models), [`quantize`] (rows of f32 into blocks, for tests and for files this project makes),
-//! [`ptx`] (the kernels as they were compiled) and [`cuda`] (the driver that runs them).
+//! [`ptx`] (the kernels as they were compiled) and [`cuda`] (where they run: a GPU, or the emulator).
 
 pub mod backend;
 pub mod bench;

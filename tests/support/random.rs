@@ -37,6 +37,11 @@ pub(crate) fn normal(random: &mut Random) -> f64 {
     (0..12).map(|_| uniform(random)).sum::<f64>() - 6.0
 }
 
+/// So many [`normal`] numbers.
+pub(crate) fn normals(random: &mut Random, len: usize) -> Vec<f32> {
+    (0..len).map(|_| normal(random) as f32).collect()
+}
+
 /// Blocks whose values have about this deviation. Formats that the library does not make from f32 get
 /// random quants, and scales of the right size.
 pub(crate) fn random_blocks(format: Format, len: usize, deviation: f64, random: &mut Random) -> Vec<u8> {

@@ -1,9 +1,15 @@
 //! The answer of a platform without CUDA.
 
-use gpu::simt::Launch;
+#![expect(unsafe_code, reason = "a launch is unsafe on a device, and the trait is one")]
 
+use bytemuck::Pod;
+use gpu::simt::emulator::Lane;
+use gpu::simt::{Kernel, Launch};
+
+use super::buffer::{Buffer, Owner};
 use super::description::{Description, Resources};
 use super::error::{Error, Unavailable};
+use super::queue::Queue;
 
 /// A device, of which there are none.
 #[derive(Clone, Copy, Debug)]
@@ -38,5 +44,46 @@ impl Device {
     /// None.
     pub fn resources(self, _kernel: &'static str, _launch: &Launch) -> Result<Resources, Error> {
         match self {}
+    }
+
+    /// No stream.
+    ///
+    /// # Errors
+    /// None.
+    pub fn stream(self) -> Result<Stream, Error> {
+        match self {}
+    }
+}
+
+/// A stream, of which there are none.
+#[derive(Debug)]
+pub enum Stream {}
+
+impl Queue for Stream {
+    fn owner(&self) -> Owner {
+        match *self {}
+    }
+
+    fn input<T: Pod>(&self, _name: &str, _elements: &[T]) -> Result<Buffer<T>, Error> {
+        match *self {}
+    }
+
+    fn output<T: Pod>(&self, _name: &str, _len: usize) -> Result<Buffer<T>, Error> {
+        match *self {}
+    }
+
+    fn in_out<T: Pod>(&self, _name: &str, _elements: &[T]) -> Result<Buffer<T>, Error> {
+        match *self {}
+    }
+
+    unsafe fn launch<K>(&self, _kernel: K) -> Result<(), Error>
+    where
+        K: for<'a> Kernel<Lane<'a>>,
+    {
+        match *self {}
+    }
+
+    fn synchronize(&self) -> Result<(), Error> {
+        match *self {}
     }
 }

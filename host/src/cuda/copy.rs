@@ -43,7 +43,7 @@ impl Stream {
     /// If `from` has fewer elements than `to`.
     pub fn upload<T: Pod>(&self, to: ViewMut<'_, T>, from: Pinned<T>) -> Result<Transfer<T>, Error> {
         let doing = "copying to the device";
-        self.same_device(doing, to.device())?;
+        self.same_owner(doing, to.owner())?;
         self.transfer(doing, to.len(), from, |from, stream| {
             let bytes: &[u8] = bytemuck::cast_slice(from);
             // SAFETY: both sides are so long; the device's is borrowed alone and freed no earlier
@@ -64,7 +64,7 @@ impl Stream {
     /// If `to` has fewer elements than `from`.
     pub fn download<T: Pod>(&self, to: Pinned<T>, from: View<'_, T>) -> Result<Transfer<T>, Error> {
         let doing = "copying from the device";
-        self.same_device(doing, from.device())?;
+        self.same_owner(doing, from.owner())?;
         self.transfer(doing, from.len(), to, |to, stream| {
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(to);
             // SAFETY: both sides are so long; the device's is freed no earlier than the copy is
@@ -89,7 +89,7 @@ impl Stream {
         copy: impl FnOnce(&mut [T], *mut c_void) -> c_int,
     ) -> Result<Transfer<T>, Error> {
         assert!(len <= pinned.len(), "{} elements of the host for {len} of the device", pinned.len());
-        self.same_device(doing, pinned.device())?;
+        self.same_owner(doing, pinned.device().owner())?;
         let stream = self.live(doing)?;
         self.device().enter()?;
         let fail = Error::doing(doing);
@@ -113,8 +113,8 @@ impl Stream {
     pub fn copy<T: Pod>(&self, to: ViewMut<'_, T>, from: View<'_, T>) -> Result<(), Error> {
         assert_eq!(to.len(), from.len(), "as many elements here as there");
         let doing = "copying inside the device";
-        self.same_device(doing, to.device())?;
-        self.same_device(doing, from.device())?;
+        self.same_owner(doing, to.owner())?;
+        self.same_owner(doing, from.owner())?;
         if to.is_empty() {
             return Ok(());
         }
@@ -132,7 +132,7 @@ impl Stream {
     pub fn fill<T: Pod>(&self, to: ViewMut<'_, T>, value: T) -> Result<(), Error> {
         const { assert!(matches!(size_of::<T>(), 1 | 2 | 4), "what the driver fills with") };
         let doing = "filling memory";
-        self.same_device(doing, to.device())?;
+        self.same_owner(doing, to.owner())?;
         if to.is_empty() {
             return Ok(());
         }

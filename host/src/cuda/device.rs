@@ -13,6 +13,7 @@ use cust::context::{Context, CurrentContext};
 use cust::device::DeviceAttribute;
 use cust::memory::DeviceBuffer;
 
+use super::buffer::Owner;
 use super::description::{Description, Version};
 use super::driver::{self, raw};
 use super::error::{CudaError, Error, Unavailable};
@@ -127,6 +128,11 @@ impl Device {
     #[must_use]
     pub fn synchronises(&self) -> bool {
         self.0.synchronise
+    }
+
+    /// It, as the owner of memory.
+    pub(super) fn owner(&self) -> Owner {
+        Owner::Device(self.0.description.index)
     }
 
     /// Makes it the calling thread's device: the driver's calls have no other way to know.

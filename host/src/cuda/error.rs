@@ -1,7 +1,9 @@
 //! What can go wrong with a GPU, as values and as one line each.
 
+use gpu::simt::emulator::EmulatorError;
 use thiserror::Error;
 
+use super::buffer::Owner;
 use super::description::Version;
 use crate::ptx::PtxError;
 
@@ -135,14 +137,14 @@ pub enum Error {
         error: CudaError,
     },
     /// What was given to a stream belongs to another device.
-    #[error("{doing}: the stream is on cuda:{own}, what it was given on cuda:{other}")]
+    #[error("{doing}: the stream is of {own}, what it was given of {other}")]
     OtherDevice {
         /// What was to be done.
         doing: &'static str,
         /// The stream's device.
-        own: u32,
+        own: Owner,
         /// The other one.
-        other: u32,
+        other: Owner,
     },
     /// What waits, measures or touches the host cannot be a part of a graph.
     #[error(
@@ -153,6 +155,9 @@ pub enum Error {
         /// What was to be done.
         doing: &'static str,
     },
+    /// The emulator found a fault in a kernel.
+    #[error(transparent)]
+    Emulator(#[from] EmulatorError),
     /// Something that was begun earlier failed, or the call itself.
     #[error("{doing}: {error}{}", hint(error))]
     Driver {
@@ -184,7 +189,9 @@ mod tests {
             "copying to the device inside a capture: a graph holds kernels, fills and copies inside the \
              device; do it before or after"
         );
-        let text = Error::OtherDevice { doing: "running a graph", own: 0, other: 3 }.to_string();
+        let text =
+            Error::OtherDevice { doing: "running a graph", own: Owner::Device(0), other: Owner::Device(3) }
+                .to_string();
         assert_eq!(text, "running a graph: the stream is on cuda:0, what it was given on cuda:3");
         let driver = |code| {
             let error = CudaError { code, name: "NAME".to_owned(), message: "what".to_owned() };

@@ -75,7 +75,7 @@ impl Graph {
     /// refuses it or, with `LANEMAP_CUDA_SYNC`, if a kernel of it fails.
     pub fn launch(&self, stream: &Stream) -> Result<(), Error> {
         let doing = "running a graph";
-        stream.same_device(doing, self.device)?;
+        stream.same_owner(doing, self.device.owner())?;
         let live = stream.live(doing)?;
         if self.executable.is_null() {
             return Ok(());

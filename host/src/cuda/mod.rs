@@ -6,13 +6,16 @@
 //! | `driver` | the driver's symbols, bound when the program runs |
 //! | `device` | which devices there are, and opening one |
 //! | `module` | the kernels' PTX on a device: compiled once, and what each kernel takes there |
-//! | `buffer` | memory with a length |
+//! | `buffer` | memory with a length, of a device or of an emulator; views of it |
+//! | `memory` | buffers in a device's memory |
 //! | `pinned` | memory of the host that a device copies from and to by itself |
-//! | `stream` | queues of work, events, launches |
+//! | `queue` | where kernels run, as a trait: what is written for it runs on both |
+//! | `stream` | the queues of a device, events, launches |
 //! | `copy` | copies and fills in a stream |
 //! | `graph` | work that is noted down once and done many times |
 //! | `retained` | memory that graphs still hold the address of |
-//! | `ops` | one safe function a kernel: checks the kernel's contract, then launches it |
+//! | `emulated` | the queue of an emulator, for tests and for machines without a GPU |
+//! | `ops` | one safe function a kernel: checks the kernel's contract, then launches it on a [`Queue`] |
 //! | `absent` | the answer of every other platform |
 //!
 //! Everything above [`ops`] is free of `unsafe`. Thread counts, grids and shared memory come
@@ -31,7 +34,6 @@
 
 #[cfg(not(cuda))]
 mod absent;
-#[cfg(cuda)]
 mod buffer;
 #[cfg(cuda)]
 mod copy;
@@ -40,33 +42,37 @@ mod description;
 mod device;
 #[cfg(cuda)]
 mod driver;
+mod emulated;
 mod error;
 #[cfg(cuda)]
 mod graph;
 #[cfg(cuda)]
-mod module;
+mod memory;
 #[cfg(cuda)]
+mod module;
 pub mod ops;
 #[cfg(cuda)]
 mod pinned;
+mod queue;
 #[cfg(cuda)]
 mod retained;
 #[cfg(cuda)]
 mod stream;
 
 #[cfg(not(cuda))]
-pub use absent::{Device, devices};
-#[cfg(cuda)]
-pub use buffer::{Buffer, View, ViewMut};
+pub use absent::{Device, Stream, devices};
+pub use buffer::{Buffer, Owner, View, ViewMut};
 #[cfg(cuda)]
 pub use copy::Transfer;
 pub use description::{Description, Resources, Version};
 #[cfg(cuda)]
 pub use device::{Device, devices};
+pub use emulated::Emulated;
 pub use error::{CudaError, Error, Unavailable};
 #[cfg(cuda)]
 pub use graph::Graph;
 #[cfg(cuda)]
 pub use pinned::Pinned;
+pub use queue::Queue;
 #[cfg(cuda)]
 pub use stream::{Event, Stream};

@@ -5,27 +5,30 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use bytemuck::Pod;
 use cust::event::EventFlags;
 use cust::stream::{StreamFlags, StreamWaitEventFlags};
-use gpu::simt::{Contract, Launch};
-use tracing::warn;
+use gpu::simt::emulator::Lane;
+use gpu::simt::{Contract, Kernel, Launch};
 
+use super::buffer::{Buffer, Owner};
 use super::description::Resources;
 use super::device::Device;
 use super::driver::raw;
 use super::error::{CudaError, Error};
 use super::graph::{self, Notes};
+use super::queue::Queue;
 
 /// Work for a device, done in the order in which it is given, or noted down for a
 /// [`Graph`](super::Graph).
 #[derive(Debug)]
 pub struct Stream {
-    queue: Queue,
+    work: Work,
     device: Device,
 }
 
 #[derive(Debug)]
-enum Queue {
+enum Work {
     /// Its work is done.
     Live(cust::stream::Stream),
     /// Its work is noted down.
@@ -49,7 +52,7 @@ impl Device {
         graph::outside(doing)?;
         self.enter()?;
         let stream = cust::stream::Stream::new(StreamFlags::DEFAULT, None).map_err(Error::doing(doing))?;
-        Ok(Stream { queue: Queue::Live(stream), device: self })
+        Ok(Stream { work: Work::Live(stream), device: self })
     }
 
     /// What a kernel takes on this device when it is launched like this.
@@ -72,34 +75,34 @@ impl Stream {
 
     /// A stream that notes down.
     pub(super) const fn noting(notes: Notes, device: Device) -> Self {
-        Self { queue: Queue::Notes(notes), device }
+        Self { work: Work::Notes(notes), device }
     }
 
     /// The stream, for what cannot be noted down.
     pub(super) fn live(&self, doing: &'static str) -> Result<&cust::stream::Stream, Error> {
         graph::outside(doing)?;
-        match &self.queue {
-            Queue::Live(stream) => Ok(stream),
-            Queue::Notes(_) => Err(Error::Captured { doing }),
+        match &self.work {
+            Work::Live(stream) => Ok(stream),
+            Work::Notes(_) => Err(Error::Captured { doing }),
         }
     }
 
     /// The driver's handle, for what can be noted down.
     pub(super) fn as_inner(&self) -> *mut c_void {
-        match &self.queue {
-            Queue::Live(stream) => stream.as_inner().cast(),
-            Queue::Notes(notes) => notes.as_inner(),
+        match &self.work {
+            Work::Live(stream) => stream.as_inner().cast(),
+            Work::Notes(notes) => notes.as_inner(),
         }
     }
 
     /// Refuses what belongs to another device.
-    pub(super) fn same_device(&self, doing: &'static str, other: Device) -> Result<(), Error> {
-        let (own, other) = (self.device.description().index, other.description().index);
+    pub(super) fn same_owner(&self, doing: &'static str, other: Owner) -> Result<(), Error> {
+        let own = self.device.owner();
         if own == other { Ok(()) } else { Err(Error::OtherDevice { doing, own, other }) }
     }
 
-    /// Launches a kernel. Its grid, threads and shared memory are those of its contract; an empty
-    /// grid is no launch.
+    /// Launches a kernel, also one that only this device's architecture can run. Its grid,
+    /// threads and shared memory are those of its contract; an empty grid is no launch.
     ///
     /// # Errors
     /// [`Error::SharedMemory`]; [`Error::Launch`] if the driver refuses it or, with
@@ -139,33 +142,13 @@ impl Stream {
             )
         };
         CudaError::check(code).map_err(|error| Error::Launch { kernel, error })?;
-        if let Queue::Live(stream) = &self.queue
+        if let Work::Live(stream) = &self.work
             && self.device.synchronises()
         {
             graph::aside(|| stream.synchronize())
                 .map_err(|error| Error::Launch { kernel, error: error.into() })?;
         }
         Ok(())
-    }
-
-    /// Launches `preferred`, or `fallback` where the device has not enough shared memory for it,
-    /// and warns of that.
-    ///
-    /// # Errors
-    /// Those of [`launch`](Self::launch).
-    ///
-    /// # Safety
-    /// As [`launch`](Self::launch), for both.
-    pub unsafe fn launch_or<P: Contract, F: Contract>(&self, preferred: P, fallback: F) -> Result<(), Error> {
-        // SAFETY: the caller's.
-        match unsafe { self.launch(preferred) } {
-            Err(error @ Error::SharedMemory { .. }) => {
-                warn!("{error}; {} runs instead", F::NAME);
-                // SAFETY: the caller's.
-                unsafe { self.launch(fallback) }
-            }
-            result => result,
-        }
     }
 
     /// Waits until all work is done.
@@ -203,6 +186,36 @@ impl Stream {
         let Event { event, .. } = other.record()?;
         self.device.enter()?;
         stream.wait_event(event, StreamWaitEventFlags::DEFAULT).map_err(Error::doing(doing))
+    }
+}
+
+impl Queue for Stream {
+    fn owner(&self) -> Owner {
+        self.device.owner()
+    }
+
+    fn input<T: Pod>(&self, _name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
+        Buffer::from_slice(self.device, elements)
+    }
+
+    fn output<T: Pod>(&self, _name: &str, len: usize) -> Result<Buffer<T>, Error> {
+        Buffer::filled(self.device, len, 0xff)
+    }
+
+    fn in_out<T: Pod>(&self, _name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
+        Buffer::from_slice(self.device, elements)
+    }
+
+    unsafe fn launch<K>(&self, kernel: K) -> Result<(), Error>
+    where
+        K: for<'a> Kernel<Lane<'a>>,
+    {
+        // SAFETY: the caller's.
+        unsafe { Self::launch(self, kernel) }
+    }
+
+    fn synchronize(&self) -> Result<(), Error> {
+        Self::synchronize(self)
     }
 }
 

@@ -16,8 +16,6 @@ use crate::simt::{Kernel, Launch, WARP_LANES};
 
 /// The most threads of a block.
 const MAX_THREADS: u32 = 1024;
-/// The most dynamic shared memory of a block, in bytes: 227 KiB, on sm_90.
-const MAX_SHARED_BYTES: u32 = 227 << 10;
 
 /// An emulated GPU.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +30,9 @@ impl Default for Emulator {
 }
 
 impl Emulator {
+    /// The most dynamic shared memory of a block, in bytes: 227 KiB, as on sm_90.
+    pub const MAX_SHARED_BYTES: u32 = 227 << 10;
+
     /// Lanes run in order: the schedule that is easiest to follow.
     #[must_use]
     pub const fn new() -> Self {
@@ -112,8 +113,9 @@ fn check(launch: Launch) -> Result<u32, String> {
     if threads == 0 || threads > MAX_THREADS || !threads.is_multiple_of(WARP_LANES) {
         return Err(format!("{threads} threads a block: it takes a multiple of 32 up to {MAX_THREADS}"));
     }
-    if shared_bytes > MAX_SHARED_BYTES {
-        return Err(format!("{shared_bytes} bytes of shared memory: at most {MAX_SHARED_BYTES}"));
+    let most = Emulator::MAX_SHARED_BYTES;
+    if shared_bytes > most {
+        return Err(format!("{shared_bytes} bytes of shared memory: at most {most}"));
     }
     if grid.x > i32::MAX as u32 || grid.y > 65_535 || grid.z > 65_535 {
         return Err(format!(

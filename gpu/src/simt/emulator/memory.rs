@@ -114,6 +114,31 @@ impl Memory {
         self.register(name, bytes.len(), writable(bytes, true))
     }
 
+    /// Replaces the values of the buffer that begins at `buffer`; kernels have written none of them.
+    ///
+    /// # Panics
+    /// If `buffer` is not what registering it gave, or `values` has another length.
+    pub fn write<T: Pod>(&mut self, buffer: Global<T>, values: &[T]) {
+        let buffer = self.registered_mut(buffer);
+        assert_eq!(size_of_val(values), buffer.bytes, "as many values as the buffer has");
+        let bytes = bytemuck::cast_slice(values);
+        buffer.contents = match buffer.contents {
+            Contents::Input(_) => Contents::Input(bytes.into()),
+            Contents::Writable { .. } => writable(bytes, true),
+        };
+    }
+
+    /// Gives the memory of a buffer back. Its address stays its own: a kernel that still uses it is
+    /// reported, and the buffer is called `NAME, freed` there.
+    ///
+    /// # Panics
+    /// If `buffer` is not what registering it gave.
+    pub fn free<T>(&mut self, buffer: Global<T>) {
+        let buffer = self.registered_mut(buffer);
+        buffer.name.push_str(", freed");
+        (buffer.bytes, buffer.contents) = (0, Contents::Input(Box::default()));
+    }
+
     fn register<T>(&mut self, name: &str, bytes: usize, contents: Contents) -> Global<T> {
         self.buffers.push(Buffer { name: name.to_string(), bytes, contents });
         Global::from_address((self.buffers.len() as u64) << OFFSET_BITS)
@@ -144,18 +169,25 @@ impl Memory {
     /// # Panics
     /// If `buffer` is not what registering it gave.
     pub fn check_written_once<T>(&self, buffer: Global<T>) -> Result<(), Fault> {
-        let buffer = self.registered(buffer);
-        let Contents::Writable { pages, .. } = &buffer.contents else {
-            return Err(Fault::NotWrittenOnce { place: buffer.place(0), times: 0 });
-        };
-        for (index, page) in pages.iter().enumerate() {
-            let page = lock(page);
-            if let Some(byte) = page.writes.iter().position(|&times| times != 1) {
-                let place = buffer.place((index * PAGE_BYTES + byte) as u64);
-                return Err(Fault::NotWrittenOnce { place, times: page.writes[byte] });
+        self.registered(buffer).check_written_once(0, self.registered(buffer).bytes)
+    }
+
+    /// As [`check_written_once`](Self::check_written_once) for `len` elements from `start` on, which
+    /// lie in one buffer.
+    ///
+    /// # Errors
+    /// As [`check_written_once`](Self::check_written_once).
+    ///
+    /// # Panics
+    /// If they do not lie in a registered buffer.
+    pub fn check_part_written_once<T>(&self, start: Global<T>, len: usize) -> Result<(), Fault> {
+        let bytes = len * size_of::<T>();
+        match self.buffer(start.address()) {
+            Some((buffer, offset)) if offset + bytes as u64 <= buffer.bytes as u64 => {
+                buffer.check_written_once(offset as usize, bytes)
             }
+            _ => panic!("{bytes} bytes from {start:?} on are not in a registered buffer"),
         }
-        Ok(())
     }
 
     fn registered<T>(&self, buffer: Global<T>) -> &Buffer {
@@ -163,6 +195,12 @@ impl Memory {
             Some((buffer, 0)) => buffer,
             _ => panic!("{buffer:?} is not where a registered buffer begins"),
         }
+    }
+
+    fn registered_mut<T>(&mut self, buffer: Global<T>) -> &mut Buffer {
+        let _: &Buffer = self.registered(buffer);
+        let index = (buffer.address() >> OFFSET_BITS) as usize - 1;
+        &mut self.buffers[index]
     }
 
     /// The buffer around an address, or before it, and the offset from its start.
@@ -286,6 +324,22 @@ fn writable(bytes: &[u8], initialized: bool) -> Contents {
 impl Buffer {
     fn place(&self, offset: u64) -> Place {
         Place::Global { buffer: self.name.clone(), offset, size: self.bytes as u64 }
+    }
+
+    /// Whether each of `bytes` bytes from `offset` on was written once.
+    fn check_written_once(&self, offset: usize, bytes: usize) -> Result<(), Fault> {
+        let Contents::Writable { pages, .. } = &self.contents else {
+            return Err(Fault::NotWrittenOnce { place: self.place(offset as u64), times: 0 });
+        };
+        for (page, first) in pages.iter().zip((0..).step_by(PAGE_BYTES)) {
+            let page = lock(page);
+            for (byte, &times) in (first..).zip(&*page.writes) {
+                if times != 1 && (offset..offset + bytes).contains(&byte) {
+                    return Err(Fault::NotWrittenOnce { place: self.place(byte as u64), times });
+                }
+            }
+        }
+        Ok(())
     }
 
     fn pages_mut(&mut self) -> impl Iterator<Item = &mut Page> {

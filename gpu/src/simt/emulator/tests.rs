@@ -2,9 +2,9 @@
 #![allow(clippy::if_same_then_else, reason = "the same word at two places is two calls")]
 
 mod counting;
-mod kernels;
 mod memory;
 mod sabotage;
+mod speed;
 mod words;
 
 use std::string::{String, ToString};

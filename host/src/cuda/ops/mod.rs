@@ -1,33 +1,40 @@
 //! One safe function a kernel: it checks what the kernel's contract asks for, then launches.
 //!
-//! Arguments come in one order: stream, output, inputs, shape. Lengths are checked against the
+//! Each takes a [`Queue`]: a stream of a device or an emulated one, with the same checks.
+//! Arguments come in one order: queue, output, inputs, shape. Lengths are checked against the
 //! shape, so that a launch can neither read nor write outside the views it was given.
 
 #![expect(unsafe_code, reason = "each function holds the one launch that it has checked")]
 
-mod basics;
+mod block_sum;
 mod matmul_f16;
 mod probe;
 mod rms_norm;
+mod transpose;
+mod vector_add;
 
-pub use basics::{block_sum, transpose, vector_add};
+pub use block_sum::block_sum;
 pub use matmul_f16::matmul_f16;
 pub use probe::{loads, product_f16, product_s8, product_wmma, shared, shared_or};
 pub use rms_norm::rms_norm;
+pub use transpose::transpose;
+pub use vector_add::vector_add;
+
+use std::marker::PhantomData;
 
 use gpu::simt::Contract;
 
-use super::{Device, Error, Stream, View, ViewMut};
+use super::{Error, Owner, Queue, View, ViewMut};
 
 /// The checks of one launch. Each names the kernel in its error.
-struct Check<'a, K> {
-    stream: &'a Stream,
-    kernel: std::marker::PhantomData<K>,
+struct Check<K> {
+    owner: Owner,
+    kernel: PhantomData<K>,
 }
 
-impl<'a, K: Contract> Check<'a, K> {
-    fn new(stream: &'a Stream) -> Self {
-        Self { stream, kernel: std::marker::PhantomData }
+impl<K: Contract> Check<K> {
+    fn new(queue: &impl Queue) -> Self {
+        Self { owner: queue.owner(), kernel: PhantomData }
     }
 
     /// That a rule holds, and what is said if not.
@@ -35,12 +42,12 @@ impl<'a, K: Contract> Check<'a, K> {
         if holds { Ok(()) } else { Err(Error::Contract { kernel: K::NAME, what: what() }) }
     }
 
-    /// That an input or output is on the stream's device, has as many elements as the shape has,
+    /// That an input or output is in the queue's memory, has as many elements as the shape has,
     /// and is aligned.
     fn view(&self, view: &impl Checked, name: &str, elements: u64, align: u64) -> Result<(), Error> {
         let (len, address) = (view.elements(), view.address());
-        let (own, other) = (self.stream.device().description().index, view.device().description().index);
-        self.that(own == other, || format!("{name} is on cuda:{other}, the stream on cuda:{own}"))?;
+        let (own, other) = (self.owner, view.owner());
+        self.that(own == other, || format!("{name} is in the memory of {other}, the queue of {own}"))?;
         self.that(len == elements, || format!("{name} has {len} elements, the shape has {elements}"))?;
         self.that(address.is_multiple_of(align), || {
             format!("{name} begins at {address:#x}, which is not a multiple of {align} bytes")
@@ -60,7 +67,7 @@ impl<'a, K: Contract> Check<'a, K> {
 trait Checked {
     fn elements(&self) -> u64;
     fn address(&self) -> u64;
-    fn device(&self) -> Device;
+    fn owner(&self) -> Owner;
 }
 
 macro_rules! checked {
@@ -72,8 +79,8 @@ macro_rules! checked {
             fn address(&self) -> u64 {
                 self.start().address()
             }
-            fn device(&self) -> Device {
-                $View::device(self)
+            fn owner(&self) -> Owner {
+                $View::owner(self)
             }
         }
     )*};

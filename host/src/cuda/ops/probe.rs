@@ -4,18 +4,18 @@ use gpu::probe::{ProbeLoads, ProbeMmaF16, ProbeMmaS8, ProbeShared, ProbeWmma};
 use gpu::simt::{Contract, WARP_LANES};
 
 use super::Check;
-use crate::cuda::{Error, Stream, View, ViewMut};
+use crate::cuda::{Error, Queue, View, ViewMut};
 
 /// The registers that every load fills, and two stored accumulators: see [`ProbeLoads`].
 ///
 /// # Errors
 /// [`Error::Contract`] unless both are as long as [`ProbeLoads`] says; those of a launch.
-pub fn loads(stream: &Stream, out: ViewMut<'_, u32>, stored: ViewMut<'_, f32>) -> Result<(), Error> {
-    let check = Check::<ProbeLoads>::new(stream);
+pub fn loads(queue: &impl Queue, out: ViewMut<'_, u32>, stored: ViewMut<'_, f32>) -> Result<(), Error> {
+    let check = Check::<ProbeLoads>::new(queue);
     check.view(&out, "out", (ProbeLoads::REGISTERS * WARP_LANES).into(), 4)?;
     check.view(&stored, "stored", 512, 32)?;
     // SAFETY: the lengths and the alignment were just checked; both are borrowed alone.
-    unsafe { stream.launch(ProbeLoads { out: out.start(), stored: stored.start() }) }
+    unsafe { queue.launch(ProbeLoads { out: out.start(), stored: stored.start() }) }
 }
 
 macro_rules! product {
@@ -25,20 +25,20 @@ macro_rules! product {
         /// # Errors
         /// [`Error::Contract`] unless all four are as long as the kernel says; those of a launch.
         pub fn $name(
-            stream: &Stream,
+            queue: &impl Queue,
             d: ViewMut<'_, $sum>,
             a: View<'_, u32>,
             b: View<'_, u32>,
             c: View<'_, $sum>,
         ) -> Result<(), Error> {
-            let check = Check::<$Kernel>::new(stream);
+            let check = Check::<$Kernel>::new(queue);
             check.view(&d, "d", $c * 32, 4)?;
             check.view(&a, "a", $a * 32, 4)?;
             check.view(&b, "b", $b * 32, 4)?;
             check.view(&c, "c", $c * 32, 4)?;
             let arguments = $Kernel { d: d.start(), a: a.start(), b: b.start(), c: c.start() };
             // SAFETY: the lengths were just checked; d is borrowed alone.
-            unsafe { stream.launch(arguments) }
+            unsafe { queue.launch(arguments) }
         }
     };
 }
@@ -63,24 +63,24 @@ product! {
 /// # Errors
 /// [`Error::Contract`] unless `out` has 32 elements; [`Error::SharedMemory`] if the device has
 /// not so much; those of a launch.
-pub fn shared(stream: &Stream, out: ViewMut<'_, u32>, bytes: u32) -> Result<(), Error> {
-    let arguments = probe_shared(stream, &out, bytes)?;
+pub fn shared(queue: &impl Queue, out: ViewMut<'_, u32>, bytes: u32) -> Result<(), Error> {
+    let arguments = probe_shared(queue, &out, bytes)?;
     // SAFETY: out has 32 elements and is borrowed alone.
-    unsafe { stream.launch(arguments) }
+    unsafe { queue.launch(arguments) }
 }
 
 /// Uses `bytes` bytes of shared memory, or `fallback` bytes where the device has not so much.
 ///
 /// # Errors
 /// As [`shared`], for the fallback.
-pub fn shared_or(stream: &Stream, out: ViewMut<'_, u32>, bytes: u32, fallback: u32) -> Result<(), Error> {
-    let preferred = probe_shared(stream, &out, bytes)?;
+pub fn shared_or(queue: &impl Queue, out: ViewMut<'_, u32>, bytes: u32, fallback: u32) -> Result<(), Error> {
+    let preferred = probe_shared(queue, &out, bytes)?;
     // SAFETY: out has 32 elements and is borrowed alone.
-    unsafe { stream.launch_or(preferred, ProbeShared { bytes: fallback, ..preferred }) }
+    unsafe { queue.launch_or(preferred, ProbeShared { bytes: fallback, ..preferred }) }
 }
 
-fn probe_shared(stream: &Stream, out: &ViewMut<'_, u32>, bytes: u32) -> Result<ProbeShared, Error> {
-    let check = Check::<ProbeShared>::new(stream);
+fn probe_shared(queue: &impl Queue, out: &ViewMut<'_, u32>, bytes: u32) -> Result<ProbeShared, Error> {
+    let check = Check::<ProbeShared>::new(queue);
     check.view(out, "out", WARP_LANES.into(), 4)?;
     let arguments = ProbeShared { out: out.start(), bytes };
     check.that(bytes <= u32::MAX - 31, || format!("{bytes} bytes of shared memory"))?;

@@ -219,3 +219,33 @@ fn a_copy_reads_its_valid_bytes_only_and_fills_with_zeros() {
     assert_eq!(bytes, expected);
     assert_eq!((counters.copies.instructions, counters.copies.bytes, counters.copies.sectors), (1, 21, 1));
 }
+
+#[test]
+fn values_are_replaced_and_buffers_are_freed() {
+    let mut memory = Memory::new();
+    let input = memory.input("input", &[1_u32; 32]);
+    let out = memory.output::<u32>("out", 33);
+    // SAFETY: see above.
+    let copy = move |s: Lane<'_>| unsafe {
+        let i = u64::from(s.thread());
+        s.store_global(out.at(i + 1), s.load_global_constant(input.at(i)));
+    };
+    play(&mut memory, 0, one_block(32, 0), copy).unwrap();
+    memory.check_part_written_once(out.at(1), 32).unwrap();
+    for (start, len) in [(out, 33), (out, 1), (out.at(0), 2)] {
+        let fault = memory.check_part_written_once(start, len).unwrap_err();
+        assert!(matches!(fault, Fault::NotWrittenOnce { times: 0, .. }), "{fault}");
+    }
+    memory.write(input, &[2; 32]);
+    play(&mut memory, 0, one_block(32, 0), copy).unwrap();
+    assert_eq!(memory.values(out)[1..], [2; 32]);
+    assert!(memory.check_part_written_once(out.at(32), 1).is_err(), "written twice");
+    memory.write(out, &[7; 33]);
+    assert_eq!(memory.values(out), [7; 33]);
+
+    memory.free(input);
+    let after = memory.input("after", &[3_u32; 32]);
+    assert!(after.address() != input.address(), "an address is given once");
+    let error = play(&mut memory, 0, one_block(32, 0), copy).unwrap_err();
+    assert!(text(&error).contains("4 bytes at byte 0 of 0 of buffer `input, freed`"), "{error}");
+}
