@@ -75,27 +75,14 @@ fn out_dir() -> Result<PathBuf, Failure> {
     env::var_os("OUT_DIR").map(PathBuf::from).ok_or_else(|| broken("OUT_DIR is not set: run by cargo only"))
 }
 
-<<<<<<< HEAD
-fn compile_all(compiler: &Compiler) -> Result<(), Failure> {
-    let mut written = Vec::new();
-    for target in &TARGETS {
-        let path = out_dir()?.join(target.name()).with_extension("ptx");
-        compiler.compile(target, &path)?;
-        let failed = |error| broken(format!("{}: {error}", path.display()));
-        let ptx = gpu::kernels::limited(&fs::read_to_string(&path).map_err(failed)?, target.sm);
-        fs::write(&path, &ptx).map_err(failed)?;
-        gpu::kernels::check(&ptx, target.sm).map_err(|violation| {
-            broken(format!("{}: {violation}\nThe PTX is {}", target.name(), path.display()))
-        })?;
-        written.push((target, path));
-=======
 fn compile_all() -> Result<(), Failure> {
     let variants = compiler::compile_all()?;
     for Variant { sm, path, .. } in &variants {
-        let ptx = fs::read_to_string(path).map_err(|error| broken(format!("{}: {error}", path.display())))?;
+        let failed = |error| broken(format!("{}: {error}", path.display()));
+        let ptx = gpu::kernels::limited(&fs::read_to_string(path).map_err(failed)?, *sm);
+        fs::write(path, &ptx).map_err(failed)?;
         gpu::kernels::check(&ptx, *sm)
             .map_err(|violation| broken(format!("sm_{sm}: {violation}\nThe PTX is {}", path.display())))?;
->>>>>>> main
     }
     write_table(&variants, None)
 }

@@ -170,7 +170,6 @@ impl<S: Simt, O: RowsOut> Kernel<S> for ResidualNorm<O> {
                 x = self.load(s, residual);
             } else {
                 x = self.load(s, self.delta.row(row, self.width));
-                let before = self.load(s, residual);
                 if self.post.address() != 0 {
                     let post = self.load(s, self.post);
                     let scale = self.scale_of(s, &x, 0);
@@ -180,6 +179,7 @@ impl<S: Simt, O: RowsOut> Kernel<S> for ResidualNorm<O> {
                         }
                     }
                 }
+                let before = self.load(s, residual);
                 let mut column = s.thread() * VECTOR;
                 for (x, before) in x.iter_mut().zip(&before) {
                     for (x, before) in x.iter_mut().zip(before) {

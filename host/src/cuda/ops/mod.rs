@@ -9,14 +9,18 @@
 mod block_sum;
 mod matmul_f16;
 mod probe;
+mod residual_norm;
 mod rms_norm;
+mod rows;
 mod transpose;
 mod vector_add;
 
 pub use block_sum::block_sum;
 pub use matmul_f16::matmul_f16;
 pub use probe::{loads, product_f16, product_s8, product_wmma, shared, shared_or};
+pub use residual_norm::{Delta, residual_norm};
 pub use rms_norm::rms_norm;
+pub use rows::RowsMut;
 pub use transpose::transpose;
 pub use vector_add::vector_add;
 
