@@ -5,6 +5,7 @@ use bytemuck::Zeroable;
 use crate::attention::FaPrefillF16kv;
 use crate::basics::{BlockSum, Transpose, VectorAdd};
 use crate::norm::{ResidualNorm, RmsNorm};
+use crate::position::RopeKv;
 use crate::probe::{ProbeLoads, ProbeMmaF16, ProbeMmaS8, ProbeShared, ProbeWmma};
 use crate::product::MatmulF16;
 use crate::quant::f16;
@@ -129,6 +130,7 @@ kernels! {
     rms_norm: RmsNorm,
     residual_norm_f32: ResidualNorm<Global<f32>>,
     residual_norm_f16: ResidualNorm<Global<f16>>,
+    rope_kv: RopeKv,
     matmul_f16: MatmulF16,
     fa_prefill_f16kv: FaPrefillF16kv<128>,
     fa_prefill_f16kv_hd64: FaPrefillF16kv<64>,

@@ -20,6 +20,7 @@ pub mod basics;
 pub mod fragment;
 pub mod kernels;
 pub mod norm;
+pub mod position;
 pub mod probe;
 pub mod product;
 pub mod quant;

@@ -4,10 +4,13 @@
 
 mod fa_prefill_f16kv;
 mod geometry;
+mod place;
 mod problem;
 #[cfg(test)]
 mod tests;
 
 pub use fa_prefill_f16kv::FaPrefillF16kv;
 pub use geometry::Geometry;
+pub use place::KvPlace;
+pub(crate) use place::LayerPlace;
 pub use problem::{Attention, Scaling, Sight};
