@@ -17,7 +17,7 @@ use lanemap::cuda::ops::{self, Delta};
 use lanemap::cuda::{Error, ViewMut};
 use machine::{EPSILON, Guarded, Machine, assert_close, assert_refused, on_both, say};
 use random::{Random, normals};
-use rows::Form;
+use rows::{Form, Q8};
 
 on_both! {
     every_element_is_within_the_contract,
@@ -115,6 +115,7 @@ impl Case {
 fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
     check_elements::<f32, M>(machine);
     check_elements::<f16, M>(machine);
+    check_elements::<Q8, M>(machine);
 }
 
 fn check_elements<F: Form, M: Machine>(machine: &M) {
@@ -153,6 +154,7 @@ fn check_elements<F: Form, M: Machine>(machine: &M) {
 fn a_row_has_the_same_bits_beside_any_others<M: Machine>(machine: &M) {
     check_rows::<f32, M>(machine);
     check_rows::<f16, M>(machine);
+    check_rows::<Q8, M>(machine);
 }
 
 fn check_rows<F: Form, M: Machine>(machine: &M) {

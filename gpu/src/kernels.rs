@@ -2,14 +2,14 @@
 
 use bytemuck::Zeroable;
 
+use crate::activation::Gated;
 use crate::attention::FaPrefillF16kv;
 use crate::basics::{BlockSum, Transpose, VectorAdd};
 use crate::norm::{ResidualNorm, RmsNorm};
 use crate::position::RopeKv;
 use crate::probe::{ProbeLoads, ProbeMmaF16, ProbeMmaS8, ProbeShared, ProbeWmma};
-use crate::product::MatmulF16;
-use crate::quant::f16;
-use crate::simt::{Contract, Expectations, Global, Launch};
+use crate::product::{AsF16, AsF32, AsQ8, Convert, MatmulF16};
+use crate::simt::{Contract, Expectations, Launch};
 
 /// What the build and the tools know of a kernel without launching it.
 #[derive(Clone, Copy, Debug)]
@@ -128,10 +128,16 @@ kernels! {
     transpose_conflicted: Transpose<0>,
     transpose_padded: Transpose<1>,
     rms_norm: RmsNorm,
-    residual_norm_f32: ResidualNorm<Global<f32>>,
-    residual_norm_f16: ResidualNorm<Global<f16>>,
+    residual_norm_f32: ResidualNorm<AsF32>,
+    residual_norm_f16: ResidualNorm<AsF16>,
+    residual_norm_q8: ResidualNorm<AsQ8>,
     rope_kv: RopeKv,
+    gated_f32: Gated<AsF32>,
+    gated_f16: Gated<AsF16>,
+    gated_q8: Gated<AsQ8>,
     matmul_f16: MatmulF16,
+    convert_f16: Convert<AsF16>,
+    convert_q8: Convert<AsQ8>,
     fa_prefill_f16kv: FaPrefillF16kv<128>,
     fa_prefill_f16kv_hd64: FaPrefillF16kv<64>,
     fa_prefill_f16kv_hd80: FaPrefillF16kv<80>,

@@ -1,7 +1,7 @@
-//! Rows of activations: what they are written as between kernels, and what happens to them there.
+//! Activation functions.
 
 #![allow(unsafe_code, reason = "a kernel's body is unsafe: it trusts its launch")]
 
-mod rows;
+mod gated;
 
-pub use rows::{Kind, RowsOut, VECTOR};
+pub use gated::{Gate, Gated};

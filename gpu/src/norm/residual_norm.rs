@@ -42,16 +42,19 @@
 //!
 //! # Shape contract
 //!
-//! The width is a multiple of the output's [`GRANULE`](RowsOut::GRANULE) (4 for f32 and f16, so that
-//! every access is a vector), at most 16,384.
+//! The width is a multiple of the output's [`COLUMNS`](Activations::COLUMNS), 4 at least, so that every
+//! access is a vector; at most 16,384.
 //!
 //! # Numeric contract
 //!
 //! Squares are fused into f32 sums in the fixed order above, which depends on the width alone, not on
 //! the number of rows; the scale is `rsqrt.approx`, 2^-22.9; then two roundings of products,
-//! `(x · s) · w`, and one of the sum with the residual.
+//! `(x · s) · w`, and one of the sum with the residual. What `out` is rounded to: [`Activations`].
 
-use crate::activation::{Kind, RowsOut, VECTOR};
+use core::marker::PhantomData;
+
+use crate::product::Activations;
+use crate::product::activations::LANE_VALUES;
 use crate::simt::{
     Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES,
 };
@@ -63,17 +66,17 @@ const THREADS: u32 = 512;
 /// Vectors of a row that a thread holds at most.
 const VECTORS: usize = 8;
 /// Columns from one of a thread's vectors to the next.
-const STEP: u32 = THREADS * VECTOR;
+const STEP: u32 = THREADS * LANE_VALUES;
 
 /// A thread's part of a row.
 type Part = [[f32; 4]; VECTORS];
 
 /// The arguments of `residual_norm`.
-#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct ResidualNorm<O: RowsOut> {
-    /// `rows × width`; overlaps nothing else.
-    pub out: O,
+pub struct ResidualNorm<A> {
+    /// `rows` rows of [`Activations::row_bytes`] bytes; overlaps nothing else.
+    pub out: Global<u8>,
     /// `rows × width`, read and, if there is a delta, written. Aligned to 16 bytes, as all below.
     pub residual: Global<f32>,
     /// `rows × width`, or the address 0 for none.
@@ -88,12 +91,19 @@ pub struct ResidualNorm<O: RowsOut> {
     pub width: u32,
     /// Added to the mean of squares.
     pub epsilon: f32,
+    /// What the rows of `out` are.
+    pub kind: PhantomData<A>,
 }
 
-impl<O: RowsOut> Contract for ResidualNorm<O> {
-    const NAME: &'static str = match O::KIND {
-        Kind::F32 => "residual_norm_f32",
-        Kind::F16 => "residual_norm_f16",
+// SAFETY: addresses and numbers, which may be zero.
+unsafe impl<A> bytemuck::Zeroable for ResidualNorm<A> {}
+
+impl<A: Activations> Contract for ResidualNorm<A> {
+    const NAME: &'static str = match A::NAME.as_bytes() {
+        b"f32" => "residual_norm_f32",
+        b"f16" => "residual_norm_f16",
+        b"q8" => "residual_norm_q8",
+        _ => panic!("rows without a kernel"),
     };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
@@ -103,7 +113,7 @@ impl<O: RowsOut> Contract for ResidualNorm<O> {
             Occurrence::new("ld.global", Count::Exactly(5 * VECTORS as u32)),
             Occurrence::new("rsqrt.approx.ftz.f32", Count::Exactly(2)),
         ],
-        registers: 128,
+        registers: 104,
         local_memory: false,
     };
 
@@ -112,7 +122,7 @@ impl<O: RowsOut> Contract for ResidualNorm<O> {
     }
 }
 
-impl<O: RowsOut> ResidualNorm<O> {
+impl<A: Activations> ResidualNorm<A> {
     /// The widest row.
     pub const MOST_WIDTH: u32 = STEP * VECTORS as u32;
 
@@ -124,7 +134,7 @@ impl<O: RowsOut> ResidualNorm<O> {
     #[track_caller]
     unsafe fn load<S: Simt>(&self, s: S, row: Global<f32>) -> Part {
         let mut part = [[0.0; 4]; VECTORS];
-        let mut column = s.thread() * VECTOR;
+        let mut column = s.thread() * LANE_VALUES;
         for vector in &mut part {
             if column < self.width {
                 // SAFETY: the caller's.
@@ -155,11 +165,12 @@ impl<O: RowsOut> ResidualNorm<O> {
     }
 }
 
-impl<S: Simt, O: RowsOut> Kernel<S> for ResidualNorm<O> {
+impl<S: Simt, A: Activations> Kernel<S> for ResidualNorm<A> {
     #[inline(always)]
     unsafe fn run(self, s: S) {
         let row = s.block().x;
         let residual = self.residual.row(row, self.width);
+        let out = self.out.row(row, A::row_bytes(self.width));
 
         // SAFETY: columns below the width, in row `row` of a grid of `rows` blocks; each element has
         // one thread, which reads it before it writes it. Whether there is a delta or a post weight is
@@ -180,7 +191,7 @@ impl<S: Simt, O: RowsOut> Kernel<S> for ResidualNorm<O> {
                     }
                 }
                 let before = self.load(s, residual);
-                let mut column = s.thread() * VECTOR;
+                let mut column = s.thread() * LANE_VALUES;
                 for (x, before) in x.iter_mut().zip(&before) {
                     for (x, before) in x.iter_mut().zip(before) {
                         *x += before;
@@ -194,14 +205,14 @@ impl<S: Simt, O: RowsOut> Kernel<S> for ResidualNorm<O> {
 
             let weight = self.load(s, self.weight);
             let scale = self.scale_of(s, &x, 1);
-            let mut column = s.thread() * VECTOR;
+            let mut column = s.thread() * LANE_VALUES;
             for (x, weight) in x.iter().zip(&weight) {
                 // The whole warp, if one of its lanes.
-                if column - s.lane() * VECTOR < self.width {
+                if column - s.lane() * LANE_VALUES < self.width {
                     let [a, b, c, d] = *x;
                     let [u, v, w, z] = *weight;
                     let values = [a * scale * u, b * scale * v, c * scale * w, d * scale * z];
-                    self.out.store(s, row, self.width, column, values);
+                    A::store(s, out, self.width, column, values);
                 }
                 column += STEP;
             }

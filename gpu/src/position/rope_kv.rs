@@ -113,7 +113,7 @@ impl Contract for RopeKv {
             Occurrence::new("shfl.sync.bfly", Count::Exactly(5)),
             Occurrence::new("rsqrt.approx.ftz.f32", Count::Exactly(1)),
         ],
-        registers: 64,
+        registers: 48,
         local_memory: false,
     };
 

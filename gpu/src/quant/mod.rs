@@ -12,6 +12,7 @@ mod block;
 mod float;
 mod iq4;
 mod k;
+pub mod planes;
 mod q32;
 mod row;
 #[cfg(test)]

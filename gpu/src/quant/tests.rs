@@ -11,7 +11,7 @@ use std::vec::Vec;
 use super::*;
 
 /// Random bytes (xorshift64*), so every field takes any value it can.
-fn random_bytes(count: usize, seed: u64) -> Vec<u8> {
+pub(super) fn random_bytes(count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let next = || {
         state ^= state >> 12;

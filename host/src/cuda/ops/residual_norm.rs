@@ -1,10 +1,11 @@
 //! The launch of `gpu::norm::ResidualNorm`.
 
+use std::marker::PhantomData;
+
 use gpu::norm::ResidualNorm;
 use gpu::simt::Global;
 
-use super::Check;
-use super::rows::{RowsMut, rows_out};
+use super::{Check, RowsMut};
 use crate::cuda::{Error, Queue, View, ViewMut};
 
 /// A layer's output on its way into the residual stream.
@@ -20,23 +21,23 @@ pub struct Delta<'a> {
 /// divided by its root mean square, times `weight`.
 ///
 /// # Errors
-/// [`Error::Contract`] unless all have that many elements, the width is a multiple of what the form of
-/// `out` asks for and at most 16,384, all are aligned to 16 bytes (an f16 `out` to 8) and there are
-/// fewer than 2^31 rows; those of a launch.
+/// [`Error::Contract`] unless all have that many elements, the width is a multiple of 4 (f16: 8, q8: 32)
+/// and at most 16,384, all are aligned to 16 bytes and there are fewer than 2^31 rows; those of a
+/// launch.
 pub fn residual_norm<O: RowsMut>(
     queue: &impl Queue,
-    mut out: O,
+    out: O,
     residual: ViewMut<'_, f32>,
     delta: Option<Delta<'_>>,
     weight: View<'_, f32>,
     rows: usize,
     epsilon: f32,
 ) -> Result<(), Error> {
-    let check = Check::<ResidualNorm<O::Out>>::new(queue);
+    let check = Check::<ResidualNorm<O::Kind>>::new(queue);
     let rows = check.count(rows, "rows", i32::MAX.unsigned_abs())?;
-    let width = check.count(weight.len(), "the width", ResidualNorm::<O::Out>::MOST_WIDTH)?;
+    let width = check.count(weight.len(), "the width", ResidualNorm::<O::Kind>::MOST_WIDTH)?;
     let elements = u64::from(rows) * u64::from(width);
-    let out = rows_out(&check, &mut out, rows, width)?;
+    let out = check.rows(&out, rows, width)?;
     check.view(&residual, "residual", elements, 16)?;
     check.view(&weight, "weight", width.into(), 16)?;
     if let Some(Delta { rows, post }) = &delta {
@@ -56,6 +57,7 @@ pub fn residual_norm<O: RowsMut>(
         rows,
         width,
         epsilon,
+        kind: PhantomData::<O::Kind>,
     };
     // SAFETY: lengths, alignment and limits were just checked; out and residual are borrowed alone.
     unsafe { queue.launch(arguments) }

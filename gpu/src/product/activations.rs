@@ -1,0 +1,191 @@
+//! The left operands of products with weights: rows of activations as f16 or as 8-bit quants,
+//! and how whoever makes such a row stores it.
+//!
+//! A q8 row of `columns` values (a multiple of 32) is three planes:
+//!
+//! ```text
+//! byte  0          quants  i8,  one a value
+//!       scales()   scales  f32, one for each 32 values: max |x| / 127
+//!       sums()     sums    f32, one for each 16 values: scale · (sum of the 16 quants), rounded once
+//!       bytes()    the next row
+//! ```
+//!
+//! Each plane begins at a multiple of 16 bytes. The value is `scale · quant`. A product with
+//! weights `w = s · q - m` over 16 values is `(s · scale) · Σ q · quant - m · sum`: the first sum
+//! is one of integers, and exact.
+
+use crate::simt::{Global, Simt};
+
+/// Values with one scale.
+pub const Q8_BLOCK: u32 = 32;
+/// Values with one sum.
+pub const Q8_RUN: u32 = 16;
+/// Values that a lane hands to [`Activations::store`].
+pub const LANE_VALUES: u32 = 4;
+
+/// Where the planes of a q8 row are. At most 2^31 columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Q8Row {
+    columns: u32,
+}
+
+impl Q8Row {
+    /// A row of `columns` values, a multiple of 32.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(columns: u32) -> Self {
+        Self { columns }
+    }
+
+    /// Bytes from the row's start to its scales.
+    #[inline(always)]
+    #[must_use]
+    pub const fn scales(self) -> u32 {
+        self.columns
+    }
+
+    /// Bytes from the row's start to its sums.
+    #[inline(always)]
+    #[must_use]
+    pub const fn sums(self) -> u32 {
+        self.scales().wrapping_add(align(self.columns / Q8_BLOCK * 4))
+    }
+
+    /// Bytes from one row to the next, a multiple of 16.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        self.sums().wrapping_add(align(self.columns / Q8_RUN * 4))
+    }
+}
+
+/// The next multiple of 16.
+#[inline(always)]
+const fn align(bytes: u32) -> u32 {
+    bytes.wrapping_add(15) & !15
+}
+
+/// A kind of rows that kernels write and products read.
+pub trait Activations: Copy + Send + Sync + 'static {
+    /// `f32`, `f16` or `q8`: the end of the names of kernels that write such rows.
+    const NAME: &'static str;
+    /// What the number of columns is a multiple of.
+    const COLUMNS: u32;
+
+    /// Bytes from one row of `columns` values to the next. All rows begin at multiples of 16.
+    fn row_bytes(columns: u32) -> u32;
+
+    /// Stores four neighbouring values of a row, from `column` on, a multiple of 4. Neighbouring
+    /// lanes hold neighbouring fours, the warp's first lane those at a multiple of 128; lanes
+    /// whose `column` is not below `columns` store nothing.
+    ///
+    /// Lanes: warp.
+    ///
+    /// # Safety
+    /// The row at `row`, aligned to 16 bytes, lies in a live buffer; nobody else touches these
+    /// values' bytes, or for q8 those of their scale and sums.
+    unsafe fn store<S: Simt>(s: S, row: Global<u8>, columns: u32, column: u32, values: [f32; 4]);
+}
+
+/// Rows as they are computed.
+#[derive(Clone, Copy, Debug)]
+pub struct AsF32;
+
+/// Rows of f16, rounded to nearest even.
+#[derive(Clone, Copy, Debug)]
+pub struct AsF16;
+
+/// Rows of 8-bit quants, see the [module](self).
+#[derive(Clone, Copy, Debug)]
+pub struct AsQ8;
+
+impl Activations for AsF32 {
+    const NAME: &'static str = "f32";
+    const COLUMNS: u32 = 4;
+
+    #[inline(always)]
+    fn row_bytes(columns: u32) -> u32 {
+        columns.wrapping_mul(4)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn store<S: Simt>(s: S, row: Global<u8>, columns: u32, column: u32, values: [f32; 4]) {
+        if column < columns {
+            // SAFETY: the caller's; the four values are the row's.
+            unsafe { s.store_global(row.cast::<f32>().at(u64::from(column)).cast(), values) }
+        }
+    }
+}
+
+impl Activations for AsF16 {
+    const NAME: &'static str = "f16";
+    const COLUMNS: u32 = 8;
+
+    #[inline(always)]
+    fn row_bytes(columns: u32) -> u32 {
+        columns.wrapping_mul(2)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn store<S: Simt>(s: S, row: Global<u8>, columns: u32, column: u32, [a, b, c, d]: [f32; 4]) {
+        if column < columns {
+            let pairs = [s.f16x2_from_f32(a, b), s.f16x2_from_f32(c, d)];
+            // SAFETY: the caller's; the four values are the row's.
+            unsafe { s.store_global(row.at(2 * u64::from(column)).cast(), pairs) }
+        }
+    }
+}
+
+impl Activations for AsQ8 {
+    const NAME: &'static str = "q8";
+    const COLUMNS: u32 = Q8_BLOCK;
+
+    #[inline(always)]
+    fn row_bytes(columns: u32) -> u32 {
+        Q8Row::new(columns).bytes()
+    }
+
+    /// `quant` is `x · (127 / max |x|)`, to nearest even, of the block's 32 values. A block whose
+    /// values are all below 2^-100 is zero; one with a value that is not finite has a scale that
+    /// is not.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn store<S: Simt>(s: S, row: Global<u8>, columns: u32, column: u32, values: [f32; 4]) {
+        // As integers, so that NaN is the largest of all.
+        let [a, b, c, d] = values.map(|x| x.to_bits() & 0x7fff_ffff);
+        let mut largest = a.max(b).max(c.max(d));
+        for lanes in [1, 2, 4] {
+            largest = largest.max(s.shuffle_xor(largest, lanes));
+        }
+        let largest = f32::from_bits(largest);
+        let inverse = if largest < TINY { 0.0 } else { 127.0 / largest };
+        let scale = if largest < TINY { 0.0 } else { largest / 127.0 };
+        let quants = values.map(|x| s.round_i32(x * inverse));
+        let [a, b, c, d] = quants.map(|q| q.cast_unsigned() & 0xff);
+        let word = a | b << 8 | c << 16 | d << 24;
+        let mut sum = s.dot4_s8(word, 0x0101_0101, 0);
+        for lanes in [1, 2] {
+            sum += s.shuffle_xor(sum, lanes);
+        }
+        if column < columns {
+            let at = Q8Row::new(columns);
+            let of = |plane: u32, index: u32| row.at(u64::from(plane)).cast().at(u64::from(index));
+            // SAFETY: the caller's; the first lane of each eight stores their scale, and of each
+            // four their sum.
+            unsafe {
+                s.store_global(row.at(u64::from(column)).cast(), word);
+                if column.is_multiple_of(Q8_BLOCK) {
+                    s.store_global(of(at.scales(), column / Q8_BLOCK), scale);
+                }
+                if column.is_multiple_of(Q8_RUN) {
+                    s.store_global(of(at.sums(), column / Q8_RUN), scale * sum as f32);
+                }
+            }
+        }
+    }
+}
+
+/// Below this a block counts as zero: `127 / x` would overflow.
+const TINY: f32 = f32::from_bits((127 - 100) << 23);
