@@ -10,7 +10,7 @@ mod random;
 
 use gpu::attention::KvPlace;
 use gpu::quant::f16;
-use lanemap::cuda::ops::{self, Heads, RopeShape};
+use lanemap::cuda::ops::{self, Cache, Heads, RopeShape};
 use lanemap::cuda::{Error, View};
 use lanemap::model::{Rope, RopeOrder, RopeScaling};
 use machine::{EPSILON, Guarded, Machine, assert_refused, on_both, say};
@@ -18,6 +18,7 @@ use random::{Random, normals};
 
 on_both! {
     every_element_is_within_the_contract,
+    a_row_that_stands_nowhere_is_left_alone,
     arguments_outside_the_contract_are_refused,
 }
 
@@ -27,6 +28,7 @@ const LAYERS: usize = 2;
 #[derive(Clone, Copy)]
 struct Case {
     shape: RopeShape,
+    layer: usize,
     /// Elements between one row and the next.
     gap: usize,
     bias: bool,
@@ -45,7 +47,7 @@ struct Part {
 
 impl Part {
     fn random(random: &mut Random, case: &Case, heads: usize, is_value: bool) -> Self {
-        let Case { shape, gap, bias, norm } = *case;
+        let Case { shape, gap, bias, norm, .. } = *case;
         let width = heads * shape.head_size;
         Self {
             heads,
@@ -106,25 +108,44 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
         head_size: 64,
         pairs: 32,
         order: RopeOrder::Interleaved,
-        layer: 1,
         epsilon: 1e-6,
     };
     let halves = RopeShape { order: RopeOrder::Halves, ..base };
     let cases = [
-        Case { shape: base, gap: 0, bias: false, norm: false },
-        Case { shape: halves, gap: 7, bias: true, norm: true },
+        Case { shape: base, layer: 1, gap: 0, bias: false, norm: false },
+        Case { shape: halves, layer: 1, gap: 7, bias: true, norm: true },
         Case {
-            shape: RopeShape { rows: 1, heads: 3, kv_heads: 1, layer: 0, ..halves },
+            shape: RopeShape { rows: 1, heads: 3, kv_heads: 1, ..halves },
+            layer: 0,
             gap: 0,
             bias: true,
             norm: false,
         },
         // Some elements of a head do not turn.
-        Case { shape: RopeShape { head_size: 80, pairs: 20, ..base }, gap: 1, bias: true, norm: true },
-        Case { shape: RopeShape { head_size: 96, pairs: 10, ..halves }, gap: 0, bias: false, norm: true },
-        Case { shape: RopeShape { head_size: 256, pairs: 128, ..halves }, gap: 0, bias: false, norm: true },
+        Case {
+            shape: RopeShape { head_size: 80, pairs: 20, ..base },
+            layer: 1,
+            gap: 1,
+            bias: true,
+            norm: true,
+        },
+        Case {
+            shape: RopeShape { head_size: 96, pairs: 10, ..halves },
+            layer: 1,
+            gap: 0,
+            bias: false,
+            norm: true,
+        },
+        Case {
+            shape: RopeShape { head_size: 256, pairs: 128, ..halves },
+            layer: 1,
+            gap: 0,
+            bias: false,
+            norm: true,
+        },
         Case {
             shape: RopeShape { head_size: 2, pairs: 1, rows: 5, ..base },
+            layer: 1,
             gap: 0,
             bias: false,
             norm: false,
@@ -132,6 +153,7 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
     ];
     let large = [Case {
         shape: RopeShape { rows: 36, heads: 32, kv_heads: 8, head_size: 128, pairs: 64, ..halves },
+        layer: 1,
         gap: 0,
         bias: true,
         norm: true,
@@ -153,20 +175,16 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
 
         let mut first: Option<Vec<u16>> = None;
         machine.each_run(|machine, run| {
-            let mut caches: Vec<Guarded<f16>> = ["keys 0", "values 0", "keys 1", "values 1"]
-                .map(|name| Guarded::output(machine, name, LAYERS * layer, 16))
-                .into();
-            let starts: Vec<_> = caches.iter_mut().map(|cache| cache.view_mut().start()).collect();
+            let [mut keys, mut values] =
+                ["keys", "values"].map(|name| Guarded::<f16>::output(machine, name, 2 * LAYERS * layer, 16));
             let places: Vec<KvPlace> = (0..shape.rows)
                 .map(|row| KvPlace {
-                    keys: starts[2 * row.min(1)],
-                    values: starts[2 * row.min(1) + 1],
-                    layer_stride: layer as u64,
+                    start: (row.min(1) * LAYERS * layer) as u64,
                     position: position(row) as u32,
-                    reserved: 0,
+                    context: CONTEXT as u32,
                 })
                 .collect();
-            let places = Guarded::input(machine, "places", &places, 8);
+            let places = Guarded::input(machine, "places", &places, 16);
             let angles = Guarded::input(machine, "angles", &angles, 8);
             let input = |name: &str, elements: &[f32]| Guarded::input(machine, name, elements, 4);
             let inputs = parts.each_ref().map(|part| {
@@ -182,13 +200,18 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
             let given = std::array::from_fn(|_| given.next().unwrap());
             let mut out =
                 Guarded::<f16>::output(machine, "out", shape.rows * shape.heads * shape.head_size, 2);
-            // SAFETY: the caches have two layers and 40 positions; rows of a sequence have their own.
-            unsafe { ops::rope_kv(machine, out.view_mut(), given, places.view(), angles.view(), shape) }
+            let cache = Cache {
+                keys: keys.view_mut(),
+                values: values.view_mut(),
+                places: places.view(),
+                layer: case.layer,
+            };
+            ops::rope_kv(machine, out.view_mut(), given, cache, angles.view(), shape)
                 .unwrap_or_else(|error| panic!("{run}: {error}"));
             machine.synchronize().unwrap();
             machine.check_written_once(out.view());
             let mut all: Vec<u16> = out.read().iter().map(|x| x.to_bits()).collect();
-            all.extend(caches.iter().flat_map(|cache| cache.read()).map(f16::to_bits));
+            all.extend([keys, values].iter().flat_map(Guarded::read).map(f16::to_bits));
             assert!(first.get_or_insert_with(|| all.clone()) == &all, "{run}: other bits");
         });
 
@@ -198,7 +221,7 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
         for row in 0..shape.rows {
             let angles = &angles[position(row) * shape.pairs..][..shape.pairs];
             let cache = |which: usize| {
-                let start = (2 * row.min(1) + which) * LAYERS * layer + shape.layer * layer;
+                let start = ((2 * which + row.min(1)) * LAYERS + case.layer) * layer;
                 &caches[start + position(row) * width..][..width]
             };
             let queries = &out[row * shape.heads * shape.head_size..][..shape.heads * shape.head_size];
@@ -219,11 +242,45 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
     say(&format!("rope_kv on the {}: within one rounding to f16 and 32 to f32", M::NAME));
 }
 
+fn a_row_that_stands_nowhere_is_left_alone<M: Machine>(machine: &M) {
+    let shape = RopeShape {
+        rows: 6,
+        heads: 1,
+        kv_heads: 1,
+        head_size: 8,
+        pairs: 4,
+        order: RopeOrder::Halves,
+        epsilon: 1e-6,
+    };
+    let input = machine.input("input", &[1.0_f32; 48]).unwrap();
+    // Ten positions, two layers of a context of 16 at most.
+    let angles = machine.input("angles", &[[1.0_f32, 0.0]; 40]).unwrap();
+    let places = [(0, 16, 16), (0, 10, 16), (8, 3, 16), (4, 3, 8), (1 << 40, 3, 16), (0, 9, 16)]
+        .map(|(start, position, context)| KvPlace { start, position, context });
+    let places = machine.input("places", &places).unwrap();
+    let [mut keys, mut values] = ["keys", "values"].map(|name| machine.output::<f16>(name, 256).unwrap());
+    let mut out = machine.output::<f16>("out", 48).unwrap();
+    let heads = || Heads { rows: input.view(), stride: 8, bias: None, norm: None };
+    let (keys_mut, values_mut) = (keys.view_mut(), values.view_mut());
+    let cache = Cache { keys: keys_mut, values: values_mut, places: places.view(), layer: 1 };
+    let parts = [heads(), heads(), heads()];
+    ops::rope_kv(machine, out.view_mut(), parts, cache, angles.view(), shape).unwrap();
+    machine.synchronize().unwrap();
+    let out = out.read().unwrap();
+    assert!(out[..40].iter().all(|x| x.is_nan()), "the first five stand nowhere");
+    assert!(out[40..].iter().all(|x| x.to_f32() == 1.0), "the last one stands at the last angle");
+    for cache in [keys, values] {
+        let written = cache.read().unwrap().iter().filter(|x| !x.is_nan()).count();
+        assert_eq!(written, 8, "one position of one head");
+    }
+}
+
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let input = machine.input("input", &[0.0_f32; 1024]).unwrap();
     let angles = machine.input("angles", &[[1.0_f32, 0.0]; 64]).unwrap();
     let nowhere: KvPlace = bytemuck::Zeroable::zeroed();
     let places = machine.input("places", &[nowhere; 2]).unwrap();
+    let [mut keys, mut values] = ["keys", "values"].map(|name| machine.output::<f16>(name, 64).unwrap());
     let mut out = machine.output::<f16>("out", 256).unwrap();
     let shape = RopeShape {
         rows: 2,
@@ -232,15 +289,15 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
         head_size: 64,
         pairs: 32,
         order: RopeOrder::Halves,
-        layer: 0,
         epsilon: 1e-6,
     };
     let mut run = |query: usize, norm: Option<View<'_, f32>>, shape: RopeShape| -> Result<(), Error> {
         let heads =
             |len: usize, stride: usize| Heads { rows: input.slice(0..len), stride, bias: None, norm: None };
         let parts = [heads(query, 128), heads(128, 64), Heads { norm, ..heads(128, 64) }];
-        // SAFETY: each is refused.
-        unsafe { ops::rope_kv(machine, out.view_mut(), parts, places.view(), angles.view(), shape) }
+        let (keys, values) = (keys.view_mut(), values.view_mut());
+        let cache = Cache { keys, values, places: places.view(), layer: 0 };
+        ops::rope_kv(machine, out.view_mut(), parts, cache, angles.view(), shape)
     };
     assert_refused(run(255, None, shape), "rope_kv: query has 255 elements, the shape has 256");
     assert_refused(run(256, Some(input.slice(0..64)), shape), "rope_kv: values have no norm");

@@ -3,12 +3,17 @@
 use bytemuck::Zeroable;
 
 use crate::activation::Gated;
-use crate::attention::FaPrefillF16kv;
+use crate::attention::{AttnCombine, AttnDecode, FaPrefillF16kv};
 use crate::basics::{BlockSum, Transpose, VectorAdd};
+use crate::embedding::Embed;
 use crate::norm::{ResidualNorm, RmsNorm};
 use crate::position::RopeKv;
 use crate::probe::{ProbeLoads, ProbeMmaF16, ProbeMmaS8, ProbeShared, ProbeWmma};
 use crate::product::{AsF16, AsF32, AsQ8, Convert, MatmulF16};
+use crate::quant::{
+    BlockIQ4_NL, BlockIQ4_XS, BlockQ2_K, BlockQ3_K, BlockQ4_0, BlockQ4_1, BlockQ4_K, BlockQ5_0, BlockQ5_1,
+    BlockQ5_K, BlockQ6_K, BlockQ8_0, BlockQ8_K, bf16, f16,
+};
 use crate::simt::{Contract, Expectations, Launch};
 
 /// What the build and the tools know of a kernel without launching it.
@@ -128,6 +133,22 @@ kernels! {
     transpose_conflicted: Transpose<0>,
     transpose_padded: Transpose<1>,
     rms_norm: RmsNorm,
+    embed_f32: Embed<f32>,
+    embed_f16: Embed<f16>,
+    embed_bf16: Embed<bf16>,
+    embed_q4_0: Embed<BlockQ4_0>,
+    embed_q4_1: Embed<BlockQ4_1>,
+    embed_q5_0: Embed<BlockQ5_0>,
+    embed_q5_1: Embed<BlockQ5_1>,
+    embed_q8_0: Embed<BlockQ8_0>,
+    embed_q2_k: Embed<BlockQ2_K>,
+    embed_q3_k: Embed<BlockQ3_K>,
+    embed_q4_k: Embed<BlockQ4_K>,
+    embed_q5_k: Embed<BlockQ5_K>,
+    embed_q6_k: Embed<BlockQ6_K>,
+    embed_q8_k: Embed<BlockQ8_K>,
+    embed_iq4_nl: Embed<BlockIQ4_NL>,
+    embed_iq4_xs: Embed<BlockIQ4_XS>,
     residual_norm_f32: ResidualNorm<AsF32>,
     residual_norm_f16: ResidualNorm<AsF16>,
     residual_norm_q8: ResidualNorm<AsQ8>,
@@ -138,6 +159,14 @@ kernels! {
     matmul_f16: MatmulF16,
     convert_f16: Convert<AsF16>,
     convert_q8: Convert<AsQ8>,
+    attn_decode: AttnDecode<128>,
+    attn_decode_hd64: AttnDecode<64>,
+    attn_decode_hd80: AttnDecode<80>,
+    attn_decode_hd96: AttnDecode<96>,
+    attn_decode_hd256: AttnDecode<256>,
+    attn_combine_f32: AttnCombine<AsF32>,
+    attn_combine_f16: AttnCombine<AsF16>,
+    attn_combine_q8: AttnCombine<AsQ8>,
     fa_prefill_f16kv: FaPrefillF16kv<128>,
     fa_prefill_f16kv_hd64: FaPrefillF16kv<64>,
     fa_prefill_f16kv_hd80: FaPrefillF16kv<80>,

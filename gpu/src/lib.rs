@@ -17,6 +17,7 @@ extern crate std;
 pub mod activation;
 pub mod attention;
 pub mod basics;
+pub mod embedding;
 pub mod fragment;
 pub mod kernels;
 pub mod norm;

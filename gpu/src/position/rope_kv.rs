@@ -43,7 +43,7 @@
 
 use half::f16;
 
-use crate::attention::{KvPlace, LayerPlace};
+use crate::attention::KvCache;
 use crate::norm::scale;
 use crate::simt::{
     Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES,
@@ -83,10 +83,13 @@ pub struct RopeKv {
     pub key: HeadRows,
     /// `KV heads` heads a row, without a norm.
     pub value: HeadRows,
-    /// Where each row stands, `rows`. No two rows stand at one place.
-    pub places: Global<KvPlace>,
-    /// Cosine and sine, `positions × pairs`, for more positions than the largest of `places`.
+    /// The cache; its width is that of `KV heads` heads. No two rows stand at one place. A row that does
+    /// not stand in its context, or stands behind the angles, is left alone.
+    pub cache: KvCache,
+    /// Cosine and sine, `positions × pairs`.
     pub angles: Global<[f32; 2]>,
+    /// Positions that there are angles for.
+    pub positions: u32,
     /// Rows, at most 2^31 - 1.
     pub rows: u32,
     /// Query heads. With the KV heads, at most 65,535 · 4 in all.
@@ -99,8 +102,6 @@ pub struct RopeKv {
     pub pairs: u32,
     /// Whether the order is that of halves: 0 or 1.
     pub halves: u32,
-    /// The cache's layer.
-    pub layer: u32,
     /// Added to the mean of squares.
     pub epsilon: f32,
 }
@@ -207,20 +208,22 @@ impl<S: Simt> Kernel<S> for RopeKv {
         if slot >= self.slots() {
             return;
         }
-        let width = self.kv_heads * self.head_size;
         // SAFETY: a row of the grid's, a head below their number, elements below the head size; each
         // output element has one lane, and no two rows stand at one place.
         unsafe {
-            let place = LayerPlace::load(s, self.places, row, self.layer);
+            let Some(place) = self.cache.place(s, row) else { return };
+            if place.position >= self.positions {
+                return;
+            }
             let is_query = slot < self.heads;
             let is_value = slot >= self.heads + self.kv_heads;
             let (rows, head, to) = if is_query {
                 (self.query, slot, self.out.row(row, self.heads * self.head_size))
             } else if is_value {
                 let none = HeadRows { norm: Global::from_address(0), ..self.value };
-                (none, slot - self.heads - self.kv_heads, place.values.row(place.position, width))
+                (none, slot - self.heads - self.kv_heads, place.values.row(place.position, self.cache.width))
             } else {
-                (self.key, slot - self.heads, place.keys.row(place.position, width))
+                (self.key, slot - self.heads, place.keys.row(place.position, self.cache.width))
             };
             let to = to.at(u64::from(head * self.head_size));
             let x = self.head(s, rows, row, head);

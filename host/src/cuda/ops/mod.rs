@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "each function holds the one launch that it has checked")]
 
 mod block_sum;
+mod embed;
 mod gated;
 mod matmul_f16;
 mod probe;
@@ -18,12 +19,13 @@ mod transpose;
 mod vector_add;
 
 pub use block_sum::block_sum;
+pub use embed::{PlaneMatrix, embed};
 pub use gated::gated;
 pub use matmul_f16::matmul_f16;
 pub use probe::{loads, product_f16, product_s8, product_wmma, shared, shared_or};
 pub use residual_norm::{Delta, residual_norm};
 pub use rms_norm::rms_norm;
-pub use rope_kv::{Heads, RopeShape, rope_kv};
+pub use rope_kv::{Cache, Heads, RopeShape, rope_kv};
 pub use rows::RowsMut;
 pub use transpose::transpose;
 pub use vector_add::vector_add;

@@ -1,8 +1,8 @@
 //! The launch of `gpu::position::RopeKv`.
 
-use gpu::attention::KvPlace;
+use gpu::attention::{KvCache, KvPlace};
 use gpu::position::{HeadRows, RopeKv};
-use gpu::simt::Global;
+use gpu::simt::{Contract, Global};
 use half::f16;
 
 use super::Check;
@@ -23,6 +23,40 @@ pub struct Heads<'a> {
     pub norm: Option<View<'a, f32>>,
 }
 
+/// One layer of the KV caches of some sequences, and where in them the rows of a launch stand.
+#[derive(Debug)]
+pub struct Cache<'a> {
+    /// The keys of all sequences.
+    pub keys: ViewMut<'a, f16>,
+    /// Their values, as many elements.
+    pub values: ViewMut<'a, f16>,
+    /// Where each row stands.
+    pub places: View<'a, KvPlace>,
+    /// The layer.
+    pub layer: usize,
+}
+
+impl<K: Contract> Check<K> {
+    /// A cache for `rows` rows whose positions have `width` elements each.
+    pub(super) fn cache(&self, cache: &Cache<'_>, rows: u32, width: u64) -> Result<KvCache, Error> {
+        let most = KvCache::LIMIT - 1;
+        let layer = self.count(cache.layer, "the layer", most)?;
+        let width = self.count(width as usize, "the cache's width", most)?;
+        let elements = cache.keys.len() as u64;
+        self.view(&cache.keys, "keys", elements, 16)?;
+        self.view(&cache.values, "values", elements, 16)?;
+        self.view(&cache.places, "places", rows.into(), 8)?;
+        Ok(KvCache {
+            keys: cache.keys.start(),
+            values: cache.values.start(),
+            elements,
+            places: cache.places.start(),
+            layer,
+            width,
+        })
+    }
+}
+
 /// The sizes of [`rope_kv`].
 #[derive(Clone, Copy, Debug)]
 pub struct RopeShape {
@@ -38,8 +72,6 @@ pub struct RopeShape {
     pub pairs: usize,
     /// Which elements are a pair.
     pub order: RopeOrder,
-    /// The cache's layer.
-    pub layer: usize,
     /// Added to the mean of squares in norms.
     pub epsilon: f32,
 }
@@ -52,14 +84,13 @@ pub struct RopeShape {
 /// (cosine and sine) is whole rows of `pairs`, the rest fits the shape, the head size is even and at
 /// most 256, the pairs are at most half of it, and there are fewer than 2^31 rows; those of a launch.
 ///
-/// # Safety
-/// The caches that `places` names have room for the layer and for each position, and nobody else uses
-/// these elements; `angles` has a row for each position; no two rows stand at one place.
-pub unsafe fn rope_kv(
+/// A row that does not stand in its context, or stands behind the angles, is left alone. Rows that stand
+/// at one place leave there one of them, or a mixture.
+pub fn rope_kv(
     queue: &impl Queue,
     out: ViewMut<'_, f16>,
     [query, key, value]: [Heads<'_>; 3],
-    places: View<'_, KvPlace>,
+    cache: Cache<'_>,
     angles: View<'_, [f32; 2]>,
     shape: RopeShape,
 ) -> Result<(), Error> {
@@ -74,11 +105,12 @@ pub unsafe fn rope_kv(
     let head_size = check.count(shape.head_size, "the head size", RopeKv::MOST_HEAD_SIZE)?;
     check.that(head_size.is_multiple_of(2), || format!("the head size is {head_size}, which is odd"))?;
     let pairs = check.count(shape.pairs, "pairs", head_size / 2)?;
-    let layer = check.count(shape.layer, "the layer", u32::MAX)?;
     check.view(&out, "out", u64::from(rows) * u64::from(heads * head_size), 2)?;
-    check.view(&places, "places", rows.into(), 8)?;
-    let positions = angles.len().checked_div(shape.pairs).unwrap_or(0);
-    check.view(&angles, "angles", positions as u64 * u64::from(pairs), 8)?;
+    let cache = check.cache(&cache, rows, u64::from(kv_heads) * u64::from(head_size))?;
+    // Without pairs there is nothing to look up.
+    let positions = angles.len().checked_div(shape.pairs).unwrap_or(u32::MAX as usize);
+    let positions = check.count(positions, "positions", u32::MAX)?;
+    check.view(&angles, "angles", u64::from(positions) * u64::from(pairs), 8)?;
     let head_rows = |part: &Heads<'_>, name: &str, heads: u32| -> Result<HeadRows, Error> {
         let width = heads * head_size;
         let optional = |view: &Option<View<'_, f32>>, what, elements: u32| {
@@ -100,18 +132,18 @@ pub unsafe fn rope_kv(
         query: head_rows(&query, "query", heads)?,
         key: head_rows(&key, "key", kv_heads)?,
         value: head_rows(&value, "value", kv_heads)?,
-        places: places.start(),
+        cache,
         angles: angles.start(),
+        positions,
         rows,
         heads,
         kv_heads,
         head_size,
         pairs,
         halves: u32::from(shape.order == RopeOrder::Halves),
-        layer,
         epsilon: shape.epsilon,
     };
-    // SAFETY: lengths, alignment and limits were just checked; out is borrowed alone; what places name is
-    // the caller's.
+    // SAFETY: lengths, alignment and limits were just checked; out and the cache are borrowed alone; the
+    // kernel checks what places say.
     unsafe { queue.launch(arguments) }
 }

@@ -4,35 +4,28 @@ use gpu::product::{Activations, AsF16, AsF32, AsQ8};
 use gpu::simt::{Contract, Global};
 use half::f16;
 
-use super::{Check, Checked};
+use super::Check;
 use crate::cuda::{Error, ViewMut};
 
 /// Rows of activations for a kernel to write, by their elements: f32, f16, or bytes for the rows of
 /// [`Q8Row`](gpu::product::Q8Row), one behind the other.
-pub trait RowsMut: Sealed {
+pub trait RowsMut {
     /// What a kernel stores them as.
     type Kind: Activations;
-}
+    /// Their elements.
+    type Element;
 
-/// What a launcher asks of the views of rows.
-pub trait Sealed {
-    /// Bytes of an element.
-    const ELEMENT: u64;
-    /// The view.
-    #[expect(private_interfaces, reason = "for launchers alone")]
-    fn checked(&self) -> &impl Checked;
+    /// The view itself.
+    fn view(&self) -> &ViewMut<'_, Self::Element>;
 }
 
 macro_rules! rows {
-    ($($element:ty => $Kind:ty,)*) => {$(
-        impl RowsMut for ViewMut<'_, $element> {
+    ($($Element:ty => $Kind:ty,)*) => {$(
+        impl RowsMut for ViewMut<'_, $Element> {
             type Kind = $Kind;
-        }
+            type Element = $Element;
 
-        impl Sealed for ViewMut<'_, $element> {
-            const ELEMENT: u64 = size_of::<$element>() as u64;
-            #[expect(private_interfaces, reason = "for launchers alone")]
-            fn checked(&self) -> &impl Checked {
+            fn view(&self) -> &ViewMut<'_, $Element> {
                 self
             }
         }
@@ -54,7 +47,7 @@ impl<K: Contract> Check<K> {
             format!("the width is {width}, not a multiple of {columns}")
         })?;
         let bytes = u64::from(rows) * u64::from(O::Kind::row_bytes(width));
-        self.view(out.checked(), "out", bytes / O::ELEMENT, 16)?;
-        Ok(Global::from_address(out.checked().address()))
+        self.view(out.view(), "out", bytes / size_of::<O::Element>() as u64, 16)?;
+        Ok(out.view().start().cast())
     }
 }
