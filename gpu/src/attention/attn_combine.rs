@@ -87,7 +87,7 @@ impl<A: Activations> Contract for AttnCombine<A> {
             Occurrence::new("ld.global.v4.b32", Count::Exactly(1)),
             Occurrence::new("rcp.approx.ftz.f32", Count::Exactly(1)),
         ],
-        registers: 48,
+        registers: 56,
         local_memory: false,
     };
 
@@ -142,7 +142,9 @@ impl<S: Simt, A: Activations> Kernel<S> for AttnCombine<A> {
             let Some((first, end)) = self.chunked.reach(place.position) else { return };
             let mut part = Part::NONE;
             if column < width && first < end {
-                let (head, d) = (column / self.head_size, column % self.head_size);
+                // Never 0; said so, because a division by 0 would bring a panic along.
+                let head_size = self.head_size.max(1);
+                let (head, d) = (column / head_size, column % head_size);
                 // The warp's first chunk that is not before the first one seen.
                 let seen = first / CHUNK;
                 let mut chunk = seen + (warp.wrapping_sub(seen) % WARPS);

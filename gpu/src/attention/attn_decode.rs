@@ -17,16 +17,17 @@
 //! # Who owns what
 //!
 //! ```text
-//! grid: x = chunk of 256 positions, y = KV head, z = row. 8 warps.
+//! grid: x = chunk of 128 positions, y = KV head, z = row. 4 warps.
 //!
-//!  positions of a chunk, in sixteens:   0  1  2  3  4  5  6  7 | 8  9 10 11 12 13 14 15
-//!                              warp:    0  1  2  3  4  5  6  7 | 0  1  2  3  4  5  6  7
+//!  positions of a chunk, in sixteens:   0  1  2  3 | 4  5  6  7
+//!                               warp:   0  1  2  3 | 0  1  2  3
 //! ```
 //!
 //! A block has all query heads of its KV head (16 at most), so keys and values are read once for all of them.
 //! They are the 16 rows of a tensor core's product; rows of heads that there are not are zeros, and cost
 //! nothing that the memory does not hide. A warp has sixteen positions at a time and all of O for them: an
-//! online softmax of its own, nothing shared until the end.
+//! online softmax of its own, nothing shared until the end. Heads of 256 have eight warps: two share
+//! sixteen positions, compute the same S and P, and have half of O each.
 //!
 //! # No shared memory on the way
 //!
@@ -47,8 +48,8 @@
 //! # Shared memory
 //!
 //! ```text
-//! byte      0   8 warps × 16 heads × (m, sum)                                     1024 bytes
-//!        1024   8 warps × group heads × 72 f32: O, 64 columns at a time
+//! byte      0   4 sixteens × 16 heads × (m, sum)
+//!         512   4 or 8 warps × group heads × 72 f32: O, 64 columns of a warp at a time
 //! ```
 //!
 //! A row of 64 has a gap of 4 in its middle and one behind it: then eight lanes that store four
@@ -86,31 +87,28 @@ use crate::simt::{
 };
 
 /// Positions of a chunk.
-pub const CHUNK: u32 = 256;
-/// Warps of a block.
-const WARPS: u32 = 8;
-/// Threads of a block.
-const THREADS: u32 = WARPS * WARP_LANES;
+pub const CHUNK: u32 = 128;
+/// Sixteens of positions that a block works on at a time.
+const TILES: u32 = 4;
 /// Positions that a warp has at a time: the depth of a product.
 const TILE: u32 = 16;
-/// How often it has some.
-const STEPS: u32 = CHUNK / (WARPS * TILE);
 /// Rows of a product: the most heads to a KV head.
 pub const MOST_GROUP: u32 = 16;
 /// d of two products of S: 16 bytes a lane.
 const KEY_LOT: u32 = 32;
 /// d of eight products of O: 16 bytes a lane.
 const VALUE_LOT: u32 = 64;
-/// Lots of the largest head, 256.
-const MOST_KEY_LOTS: usize = 8;
-const MOST_VALUE_LOTS: usize = 4;
+/// Lots of d of S that are loaded before the first is used: those of a head of 128.
+const KEY_LOTS_AT_ONCE: usize = 4;
+/// Lots of O that a warp has at most.
+const VALUE_LOTS: usize = 2;
 
 /// f32 of a lot's row of O in shared memory, gaps included.
 const ROW: u32 = VALUE_LOT + 8;
-/// f32 before the lots: m and sum of each warp's heads.
-const SCALES: u32 = WARPS * MOST_GROUP * 2;
+/// f32 before the lots: m and sum of the heads, of each of the sixteens.
+const SCALES: u32 = TILES * MOST_GROUP * 2;
 
-const _: () = assert!(STEPS * WARPS * TILE == CHUNK && ROW % 32 == 8);
+const _: () = assert!(CHUNK.is_multiple_of(TILES * TILE) && ROW % 32 == 8);
 
 /// The arguments of both kernels of attention by chunks.
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
@@ -174,8 +172,20 @@ pub struct AttnDecode<const HEAD_SIZE: u32> {
 impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
     /// Lots of d in S.
     const KEY_LOTS: usize = HEAD_SIZE.div_ceil(KEY_LOT) as usize;
-    /// Lots of d in O.
-    const VALUE_LOTS: usize = HEAD_SIZE.div_ceil(VALUE_LOT) as usize;
+    /// Warps that share sixteen positions, each with its own part of O.
+    const PARTS: u32 = HEAD_SIZE.div_ceil(VALUE_LOT * VALUE_LOTS as u32);
+    /// Lots of d in O that a warp has.
+    const VALUE_LOTS: usize = (HEAD_SIZE / Self::PARTS).div_ceil(VALUE_LOT) as usize;
+    /// Warps of a block.
+    const WARPS: u32 = TILES * Self::PARTS;
+    /// Lots of d in S that are loaded before the first is used.
+    const KEY_LOTS_OF_A_PASS: usize =
+        if Self::KEY_LOTS < KEY_LOTS_AT_ONCE { Self::KEY_LOTS } else { KEY_LOTS_AT_ONCE };
+    const _WHOLE: () = assert!(Self::KEY_LOTS.is_multiple_of(Self::KEY_LOTS_OF_A_PASS));
+    /// Products of a warp's sixteen positions: of S two of two halves a lot, of O eight in two parts.
+    const PRODUCTS: u32 = 4 * Self::KEY_LOTS as u32 + 16 * Self::VALUE_LOTS as u32;
+    /// Loads of a lane for them: two keys and two queries a lot, and four values.
+    const LOADS: u32 = 4 * Self::KEY_LOTS as u32 + 4 * Self::VALUE_LOTS as u32;
 }
 
 impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
@@ -189,10 +199,17 @@ impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
     };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
-            Occurrence::new("st.local", Count::Never),
-            Occurrence::new("ex2.approx.ftz.f32", Count::AtLeast(8)),
+            // All loops over registers are unrolled.
+            Occurrence::new(
+                "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+                Count::Exactly(Self::PRODUCTS),
+            )
+            .since(80),
+            Occurrence::new("ld.global.nc.v4.b32", Count::Exactly(Self::LOADS)),
+            Occurrence::new("bar.sync", Count::Exactly(2 * Self::VALUE_LOTS as u32 - 1)),
         ],
-        registers: if HEAD_SIZE == 256 { 255 } else { 200 },
+        // Twelve warps on a multiprocessor.
+        registers: if HEAD_SIZE == 256 { 184 } else { 168 },
         local_memory: false,
     };
 
@@ -200,8 +217,8 @@ impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
         let Chunked { rows, chunks, kv_heads, group, .. } = self.chunked;
         Launch {
             grid: Dim3 { x: chunks, y: kv_heads, z: rows },
-            threads: THREADS,
-            shared_bytes: (SCALES + WARPS * group * ROW) * 4,
+            threads: Self::WARPS * WARP_LANES,
+            shared_bytes: (SCALES + Self::WARPS * group * ROW) * 4,
         }
     }
 }
@@ -214,79 +231,117 @@ struct Heads {
     /// The sum of this lane's P so far, relative to the maximum.
     sum: [f32; 2],
     /// O so far, relative to the maximum: of each lot the accumulators of eight products.
-    out: [[[f32; 4]; 8]; MOST_VALUE_LOTS],
+    out: [[[f32; 4]; 8]; VALUE_LOTS],
 }
 
-/// What a block is to do.
+/// A lane's keys of sixteen positions: some lots, halves.
+type Keys = [[[u32; 4]; 2]; KEY_LOTS_AT_ONCE];
+/// A lane's values of sixteen positions: lots, positions.
+type Values = [[[u32; 4]; 4]; VALUE_LOTS];
+
+/// What a block is to do. Positions are counted from the chunk's first.
 #[derive(Clone, Copy)]
 struct Task {
     /// The KV head's first query head in the row.
     query: Global<f16>,
-    /// The KV head's keys at position 0.
+    /// The KV head's keys at the chunk's first position.
     keys: Global<f16>,
-    /// The KV head's values at position 0.
+    /// The KV head's values there.
     values: Global<f16>,
-    /// The row's position.
-    position: u32,
-    /// The first position that it sees.
+    /// How far the row's own position lies behind the chunk's first.
+    own: u32,
+    /// The first position that the row sees.
     first: u32,
-    /// The position behind the last.
+    /// The position behind the last, at most 256.
     end: u32,
 }
 
 impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
-    /// The eight elements at `d` of a row, or zeros if they are none of the head's, or the row does not
-    /// count.
+    /// The first of a warp's lots of O.
+    #[inline(always)]
+    const fn first_lot(warp: u32) -> u32 {
+        warp % Self::PARTS * Self::VALUE_LOTS as u32
+    }
+
+    /// The eight elements at `d` of row `row`, or zeros if they are none of the head's, or the row does
+    /// not count.
     ///
     /// # Safety
-    /// A row that counts has `HEAD_SIZE` elements, which nobody writes.
+    /// Rows begin `stride` elements apart, a multiple of 8; one that counts has `HEAD_SIZE` elements, which
+    /// nobody writes, and lies less than 2^32 elements behind `rows`.
     #[inline(always)]
     #[track_caller]
-    unsafe fn load<S: Simt>(s: S, row: Global<f16>, d: u32, counts: bool) -> [u32; 4] {
+    unsafe fn load<S: Simt>(
+        s: S,
+        rows: Global<f16>,
+        (row, stride): (u32, u32),
+        d: u32,
+        counts: bool,
+    ) -> [u32; 4] {
         if counts && d < HEAD_SIZE {
+            // In 32 bits: a row's address takes one register, not two.
+            let offset = row.wrapping_mul(stride).wrapping_add(d);
             // SAFETY: the caller's; `d` and the head size are multiples of 8.
-            unsafe { s.load_global_constant(row.at(u64::from(d)).cast()) }
+            unsafe { s.load_global_constant(rows.at(u64::from(offset)).cast()) }
         } else {
             [0; 4]
         }
     }
 
-    /// The products of the queries with sixteen keys, positions `base` and on: the accumulators of the
-    /// first eight and of the others.
+    /// Sixteen keys, positions `base` and on: of each lot from `first` on a lane's part of the first eight
+    /// and of the others.
     ///
     /// # Safety
     /// The task's memory is as it says.
     #[inline(always)]
     #[track_caller]
-    unsafe fn scores<S: Simt>(&self, s: S, task: Task, base: u32) -> [[f32; 4]; 2] {
+    unsafe fn keys<S: Simt>(&self, s: S, task: Task, base: u32, first: usize) -> Keys {
         let (g, t) = (group(s.lane()), place(s.lane()));
         let stride = self.chunked.cache.width;
-        let mut keys = [[[0; 4]; 2]; MOST_KEY_LOTS];
-        for (lot, keys) in keys[..Self::KEY_LOTS].iter_mut().enumerate() {
-            let d = lot as u32 * KEY_LOT + 8 * t;
-            for (half, key) in keys.iter_mut().enumerate() {
+        let mut keys = [[[0; 4]; 2]; KEY_LOTS_AT_ONCE];
+        for lot in 0..Self::KEY_LOTS_OF_A_PASS {
+            let d = (first + lot) as u32 * KEY_LOT + 8 * t;
+            for half in 0..2 {
                 let position = base + 8 * half as u32 + g;
                 // SAFETY: the caller's; positions before the end are in the cache.
-                *key = unsafe { Self::load(s, task.keys.row(position, stride), d, position < task.end) };
+                let load = unsafe { Self::load(s, task.keys, (position, stride), d, position < task.end) };
+                keys[lot][half] = load;
             }
         }
-        let mut scores = [[0.0; 4]; 2];
-        for (lot, keys) in keys[..Self::KEY_LOTS].iter().enumerate() {
-            let d = lot as u32 * KEY_LOT + 8 * t;
+        keys
+    }
+
+    /// Adds the products of the queries with sixteen keys, of lots from `first` on, to the accumulators of
+    /// the first eight and of the others.
+    ///
+    /// # Safety
+    /// The task's memory is as it says.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn scores<S: Simt>(
+        &self,
+        s: S,
+        task: Task,
+        keys: &Keys,
+        first: usize,
+        scores: &mut [[f32; 4]; 2],
+    ) {
+        let (g, t) = (group(s.lane()), place(s.lane()));
+        for lot in 0..Self::KEY_LOTS_OF_A_PASS {
+            let d = (first + lot) as u32 * KEY_LOT + 8 * t;
             // SAFETY: the caller's; heads of the group are in the row.
             let [low, high] = unsafe {
                 [g, g + 8]
-                    .map(|head| Self::load(s, task.query.row(head, HEAD_SIZE), d, head < self.chunked.group))
+                    .map(|head| Self::load(s, task.query, (head, HEAD_SIZE), d, head < self.chunked.group))
             };
+            let even = [low[0], high[0], low[1], high[1]];
+            let odd = [low[2], high[2], low[3], high[3]];
             for half in 0..2 {
-                let k = keys[half];
-                let even = [low[0], high[0], low[1], high[1]];
-                let odd = [low[2], high[2], low[3], high[3]];
+                let k = keys[lot][half];
                 scores[half] = s.mma_m16n8k16_f16(even, [k[0], k[1]], scores[half]);
                 scores[half] = s.mma_m16n8k16_f16(odd, [k[2], k[3]], scores[half]);
             }
         }
-        scores
     }
 
     /// Bends scores to within the soft cap, if there is one, and makes -∞ of those that are not seen.
@@ -308,7 +363,7 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
         for half in 0..2 {
             for i in 0..4 {
                 let position = column + 8 * half as u32 + (i as u32 & 1);
-                let seen = self.chunked.sight.reaches(distance(task.position, position));
+                let seen = self.chunked.sight.reaches(distance(task.own, position));
                 if !seen || position >= task.end {
                     scores[half][i] = f32::NEG_INFINITY;
                 }
@@ -323,8 +378,18 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
     #[inline(always)]
     #[track_caller]
     unsafe fn step<S: Simt>(&self, s: S, task: Task, base: u32, heads: &mut Heads) {
-        // SAFETY: the caller's.
-        let mut scores = unsafe { self.scores(s, task, base) };
+        let mut values = [[[0; 4]; 4]; VALUE_LOTS];
+        let mut scores = [[0.0; 4]; 2];
+        for first in (0..Self::KEY_LOTS).step_by(KEY_LOTS_AT_ONCE) {
+            // SAFETY: the caller's.
+            unsafe {
+                let keys = self.keys(s, task, base, first);
+                if first == 0 {
+                    values = self.values(s, task, base);
+                }
+                self.scores(s, task, &keys, first, &mut scores);
+            }
+        }
         self.cap_and_mask(s, task, base, &mut scores);
 
         let log2 = self.chunked.scaling.log2;
@@ -356,28 +421,38 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
                 *x = [x[0] * factors[0], x[1] * factors[0], x[2] * factors[1], x[3] * factors[1]];
             }
         }
-        // SAFETY: the caller's.
-        unsafe { self.accumulate(s, task, base, &scores, heads) };
+        Self::accumulate(s, &scores, &values, heads);
     }
 
-    /// O += P · V for sixteen positions.
+    /// Sixteen values, positions `base` and on: of each of the warp's lots a lane's four positions.
     ///
     /// # Safety
     /// The task's memory is as it says.
     #[inline(always)]
     #[track_caller]
-    unsafe fn accumulate<S: Simt>(&self, s: S, task: Task, base: u32, p: &[[f32; 4]; 2], heads: &mut Heads) {
+    unsafe fn values<S: Simt>(&self, s: S, task: Task, base: u32) -> Values {
         let (g, t) = (group(s.lane()), place(s.lane()));
         let stride = self.chunked.cache.width;
-        let (rounded, rest) = operands(s, p);
-        for (lot, out) in heads.out[..Self::VALUE_LOTS].iter_mut().enumerate() {
-            let d = lot as u32 * VALUE_LOT + 8 * g;
-            let mut values = [[0; 4]; 4];
-            for (i, value) in values.iter_mut().enumerate() {
-                let position = base + 2 * t + 8 * (i as u32 / 2) + (i as u32 & 1);
+        let first = Self::first_lot(s.warp());
+        let mut values = [[[0; 4]; 4]; VALUE_LOTS];
+        for lot in 0..Self::VALUE_LOTS {
+            let d = (first + lot as u32) * VALUE_LOT + 8 * g;
+            for i in 0..4 {
+                let position = base + 2 * t + 8 * (i as u32 / 2) + i as u32 % 2;
+                let counts = position < task.end;
                 // SAFETY: the caller's; positions before the end are in the cache.
-                *value = unsafe { Self::load(s, task.values.row(position, stride), d, position < task.end) };
+                values[lot][i] = unsafe { Self::load(s, task.values, (position, stride), d, counts) };
             }
+        }
+        values
+    }
+
+    /// O += P · V for sixteen positions.
+    #[inline(always)]
+    #[track_caller]
+    fn accumulate<S: Simt>(s: S, p: &[[f32; 4]; 2], values: &Values, heads: &mut Heads) {
+        let (rounded, rest) = operands(s, p);
+        for (values, out) in values.iter().zip(&mut heads.out[..Self::VALUE_LOTS]) {
             for j in 0..8 {
                 // The lower or the upper halves of two positions' pairs.
                 let selector = if j % 2 == 0 { 0x5410 } else { 0x7632 };
@@ -399,6 +474,7 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
     #[track_caller]
     unsafe fn finish<S: Simt>(&self, s: S, heads: &Heads) {
         let (g, t, warp) = (group(s.lane()), place(s.lane()), s.warp());
+        let tile = warp / Self::PARTS;
         let Chunked { group: heads_of_group, scaling, .. } = self.chunked;
         let scales = s.shared::<[f32; 2]>();
         let lots = s.shared::<f32>().at(SCALES);
@@ -408,9 +484,10 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
             for head in 0..2 {
                 let sum = heads.sum[head] + s.shuffle_xor(heads.sum[head], 1);
                 let sum = sum + s.shuffle_xor(sum, 2);
-                if t == 0 {
+                // Those that share the tile have the same.
+                if t == 0 && Self::first_lot(warp) == 0 {
                     let own = [heads.max[head] * scaling.log2, sum];
-                    s.store_shared(scales.at(warp * MOST_GROUP + g + 8 * head as u32), own);
+                    s.store_shared(scales.at(tile * MOST_GROUP + g + 8 * head as u32), own);
                 }
             }
             for (lot, out) in heads.out[..Self::VALUE_LOTS].iter().enumerate() {
@@ -431,53 +508,57 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
                     }
                 }
                 s.barrier();
-                self.add_up(s, scales, lots, lot as u32 * VALUE_LOT);
+                self.add_up(s, scales, lots, lot as u32);
             }
         }
     }
 
-    /// Adds up the warps' parts of a lot of columns from `first` on, and writes them.
+    /// Adds up what the sixteens have of each warp's lot `lot`, and writes it.
     ///
     /// # Safety
-    /// The parts are in shared memory.
+    /// The lots are in shared memory.
     #[inline(always)]
     #[track_caller]
-    unsafe fn add_up<S: Simt>(&self, s: S, scales: Shared<[f32; 2]>, lots: Shared<f32>, first: u32) {
+    unsafe fn add_up<S: Simt>(&self, s: S, scales: Shared<[f32; 2]>, lots: Shared<f32>, lot: u32) {
         let Dim3 { x: chunk, y: kv_head, z: row } = s.block();
         let heads_of_group = self.chunked.group;
         let fours = VALUE_LOT / 4;
         let mut i = s.thread();
-        while i < heads_of_group * fours {
-            let (head, d) = (i / fours, i % fours * 4);
-            let from = lots.row(head, ROW).at(lane_column(d / 16) + d % 16);
+        while i < Self::PARTS * heads_of_group * fours {
+            let (four, i_head) = (i % fours, i / fours);
+            let (part, head) =
+                if i_head < heads_of_group { (0, i_head) } else { (1, i_head - heads_of_group) };
+            let from = lots.row(part * heads_of_group + head, ROW).at(lane_column(four / 4) + four % 4 * 4);
+            let d = (Self::first_lot(part) + lot) * VALUE_LOT + 4 * four;
             // SAFETY: the caller's; a head of the group, columns of the lot.
             unsafe {
                 let mut max = f32::NEG_INFINITY;
-                for warp in 0..WARPS {
-                    let [m, _] = s.load_shared(scales.at(warp * MOST_GROUP + head));
+                for tile in 0..TILES {
+                    let [m, _] = s.load_shared(scales.at(tile * MOST_GROUP + head));
                     max = s.max(max, m);
                 }
-                // Some warp has seen something.
+                // Some position has been seen: no -∞ minus -∞.
                 let (mut total, mut sum) = ([0.0; 4], 0.0);
-                for warp in 0..WARPS {
-                    let [m, own] = s.load_shared(scales.at(warp * MOST_GROUP + head));
+                for tile in 0..TILES {
+                    let [m, own] = s.load_shared(scales.at(tile * MOST_GROUP + head));
                     let factor = s.exp2_approx(m - max);
-                    let part: [f32; 4] = s.load_shared(from.row(warp * heads_of_group, ROW).cast());
+                    let columns: [f32; 4] =
+                        s.load_shared(from.row(tile * Self::PARTS * heads_of_group, ROW).cast());
                     sum = s.fma(own, factor, sum);
                     for j in 0..4 {
-                        total[j] = s.fma(part[j], factor, total[j]);
+                        total[j] = s.fma(columns[j], factor, total[j]);
                     }
                 }
                 let index = self.chunked.index(row, kv_head * heads_of_group + head, chunk);
-                if first + d < HEAD_SIZE {
-                    let to = self.chunked.partial.at(index * u64::from(HEAD_SIZE) + u64::from(first + d));
+                if d < HEAD_SIZE {
+                    let to = self.chunked.partial.at(index * u64::from(HEAD_SIZE) + u64::from(d));
                     s.store_global(to.cast(), total);
                 }
-                if first + d == 0 {
+                if d == 0 {
                     s.store_global(self.chunked.scales.at(index), [max, sum]);
                 }
             }
-            i += THREADS;
+            i += Self::WARPS * WARP_LANES;
         }
     }
 }
@@ -517,24 +598,26 @@ impl<S: Simt, const HEAD_SIZE: u32> Kernel<S> for AttnDecode<HEAD_SIZE> {
             if start >= end || start + CHUNK <= first {
                 return;
             }
-            let column = u64::from(kv_head * HEAD_SIZE);
+            let offset = u64::from(start) * u64::from(self.chunked.cache.width);
+            let offset = offset + u64::from(kv_head * HEAD_SIZE);
             let query = self.query.row(row, self.chunked.heads() * HEAD_SIZE);
             let task = Task {
                 query: query.row(kv_head * self.chunked.group, HEAD_SIZE),
-                keys: keys.at(column),
-                values: values.at(column),
-                position,
-                first,
-                end,
+                keys: keys.at(offset),
+                values: values.at(offset),
+                own: position - start,
+                first: first.saturating_sub(start),
+                end: (end - start).min(CHUNK),
             };
             let mut heads =
-                Heads { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [[[0.0; 4]; 8]; MOST_VALUE_LOTS] };
-            for step in 0..STEPS {
-                let base = start + (step * WARPS + s.warp()) * TILE;
-                // The same for all lanes of the warp.
-                if base < end && base + TILE > first {
+                Heads { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [[[0.0; 4]; 8]; VALUE_LOTS] };
+            let mut base = s.warp() / Self::PARTS * TILE;
+            // The same for all lanes of the warp.
+            while base < task.end {
+                if base + TILE > task.first {
                     self.step(s, task, base, &mut heads);
                 }
+                base += TILES * TILE;
             }
             self.finish(s, &heads);
         }

@@ -6,7 +6,9 @@
 
 #![expect(unsafe_code, reason = "each function holds the one launch that it has checked")]
 
+mod attn_decode;
 mod block_sum;
+mod cache;
 mod embed;
 mod gated;
 mod matmul_f16;
@@ -18,14 +20,16 @@ mod rows;
 mod transpose;
 mod vector_add;
 
+pub use attn_decode::{AttnShape, attn_decode};
 pub use block_sum::block_sum;
+pub use cache::Cache;
 pub use embed::{PlaneMatrix, embed};
 pub use gated::gated;
 pub use matmul_f16::matmul_f16;
 pub use probe::{loads, product_f16, product_s8, product_wmma, shared, shared_or};
 pub use residual_norm::{Delta, residual_norm};
 pub use rms_norm::rms_norm;
-pub use rope_kv::{Cache, Heads, RopeShape, rope_kv};
+pub use rope_kv::{Heads, RopeShape, rope_kv};
 pub use rows::RowsMut;
 pub use transpose::transpose;
 pub use vector_add::vector_add;

@@ -1,11 +1,10 @@
 //! The launch of `gpu::position::RopeKv`.
 
-use gpu::attention::{KvCache, KvPlace};
 use gpu::position::{HeadRows, RopeKv};
-use gpu::simt::{Contract, Global};
+use gpu::simt::Global;
 use half::f16;
 
-use super::Check;
+use super::{Cache, Check};
 use crate::cuda::{Error, Queue, View, ViewMut};
 use crate::model::RopeOrder;
 
@@ -21,40 +20,6 @@ pub struct Heads<'a> {
     pub bias: Option<View<'a, f32>>,
     /// The weight of the norm that each head goes through then, `head size`. Values have none.
     pub norm: Option<View<'a, f32>>,
-}
-
-/// One layer of the KV caches of some sequences, and where in them the rows of a launch stand.
-#[derive(Debug)]
-pub struct Cache<'a> {
-    /// The keys of all sequences.
-    pub keys: ViewMut<'a, f16>,
-    /// Their values, as many elements.
-    pub values: ViewMut<'a, f16>,
-    /// Where each row stands.
-    pub places: View<'a, KvPlace>,
-    /// The layer.
-    pub layer: usize,
-}
-
-impl<K: Contract> Check<K> {
-    /// A cache for `rows` rows whose positions have `width` elements each.
-    pub(super) fn cache(&self, cache: &Cache<'_>, rows: u32, width: u64) -> Result<KvCache, Error> {
-        let most = KvCache::LIMIT - 1;
-        let layer = self.count(cache.layer, "the layer", most)?;
-        let width = self.count(width as usize, "the cache's width", most)?;
-        let elements = cache.keys.len() as u64;
-        self.view(&cache.keys, "keys", elements, 16)?;
-        self.view(&cache.values, "values", elements, 16)?;
-        self.view(&cache.places, "places", rows.into(), 8)?;
-        Ok(KvCache {
-            keys: cache.keys.start(),
-            values: cache.values.start(),
-            elements,
-            places: cache.places.start(),
-            layer,
-            width,
-        })
-    }
 }
 
 /// The sizes of [`rope_kv`].
@@ -90,7 +55,7 @@ pub fn rope_kv(
     queue: &impl Queue,
     out: ViewMut<'_, f16>,
     [query, key, value]: [Heads<'_>; 3],
-    cache: Cache<'_>,
+    cache: Cache<'_, ViewMut<'_, f16>>,
     angles: View<'_, [f32; 2]>,
     shape: RopeShape,
 ) -> Result<(), Error> {
