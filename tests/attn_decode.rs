@@ -64,7 +64,7 @@ impl Case<'_> {
 
     fn scale(&self) -> f32 {
         // Large enough that some weights are far larger than others.
-        4.0 / (self.head_size as f32).sqrt()
+        12.0 / (self.head_size as f32).sqrt()
     }
 
     fn shape(&self) -> AttnShape {
@@ -209,7 +209,7 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
         let out = case.run::<f32, M>(machine, &inputs);
         let expected: Vec<f64> =
             (0..case.positions.len()).flat_map(|row| case.reference(&inputs, row)).collect();
-        assert!(expected.iter().any(|x| x.abs() > 0.1), "not trivial");
+        assert!(expected.iter().any(|x| x.abs() > 0.05), "case {number} is not trivial");
         let what = format!("case {number}, random seed {seed}");
         worst = worst.max(machine::assert_close(&what, &out, &expected, |_| 1e-4));
     }

@@ -14,6 +14,7 @@ use crate::quant::{
     BlockIQ4_NL, BlockIQ4_XS, BlockQ2_K, BlockQ3_K, BlockQ4_0, BlockQ4_1, BlockQ4_K, BlockQ5_0, BlockQ5_1,
     BlockQ5_K, BlockQ6_K, BlockQ8_0, BlockQ8_K, bf16, f16,
 };
+use crate::sampling::{Argmax, ArgmaxParts, TopK};
 use crate::simt::{Contract, Expectations, Launch};
 
 /// What the build and the tools know of a kernel without launching it.
@@ -177,6 +178,10 @@ kernels! {
     fa_prefill_f16kv_tq128: FaPrefillF16kv<128, 128, 32>,
     fa_prefill_f16kv_tq48_double: FaPrefillF16kv<128, 48, 32, 2, 1>,
     fa_prefill_f16kv_double: FaPrefillF16kv<128, 64, 32, 2>,
+    argmax_parts: ArgmaxParts,
+    argmax: Argmax,
+    top_k: TopK<true>,
+    top_k_keys: TopK<false>,
     probe_loads: ProbeLoads,
     probe_wmma: ProbeWmma,
     probe_mma_f16: ProbeMmaF16,

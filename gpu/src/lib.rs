@@ -25,6 +25,7 @@ pub mod position;
 pub mod probe;
 pub mod product;
 pub mod quant;
+pub mod sampling;
 pub mod simt;
 
 /// Never called: a kernel that can panic has an unresolved function in its PTX, and the build

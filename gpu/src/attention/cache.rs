@@ -45,6 +45,11 @@ pub struct KvPlace {
     pub context: u32,
 }
 
+impl KvPlace {
+    /// Where the position is in a place, counted in words of 4 bytes.
+    pub(crate) const POSITION: u64 = core::mem::offset_of!(Self, position) as u64 / 4;
+}
+
 const _: () = assert!(size_of::<KvPlace>() == 16 && align_of::<KvPlace>() == 8);
 
 /// A row's layer of its sequence's cache.

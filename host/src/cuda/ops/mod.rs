@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "each function holds the one launch that it has checked")]
 
+mod argmax;
 mod attn_decode;
 mod block_sum;
 mod cache;
@@ -17,9 +18,11 @@ mod residual_norm;
 mod rms_norm;
 mod rope_kv;
 mod rows;
+mod top_k;
 mod transpose;
 mod vector_add;
 
+pub use argmax::{argmax, argmax_workspace};
 pub use attn_decode::{AttnShape, attn_decode};
 pub use block_sum::block_sum;
 pub use cache::Cache;
@@ -31,6 +34,7 @@ pub use residual_norm::{Delta, residual_norm};
 pub use rms_norm::rms_norm;
 pub use rope_kv::{Heads, RopeShape, rope_kv};
 pub use rows::RowsMut;
+pub use top_k::{top_k, top_k_workspace};
 pub use transpose::transpose;
 pub use vector_add::vector_add;
 
