@@ -27,6 +27,8 @@
 //!
 //! Sources: Hendrycks and Gimpel, GELU (2016); Shazeer, GLU Variants Improve Transformer (2020).
 
+#![allow(clippy::needless_range_loop, reason = "loops over registers are plain, so that they are unrolled")]
+
 use core::f32::consts::LOG2_E;
 use core::marker::PhantomData;
 

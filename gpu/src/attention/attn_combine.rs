@@ -29,6 +29,8 @@
 //! that stands nowhere ([`KvPlace`](super::KvPlace)) is left as it was. What `out` is rounded to:
 //! [`Activations`].
 
+#![allow(clippy::needless_range_loop, reason = "loops over registers are plain, so that they are unrolled")]
+
 use core::marker::PhantomData;
 
 use super::attn_decode::{CHUNK, Chunked};

@@ -77,6 +77,8 @@
 //!
 //! Source: FlashDecoding (Dao et al. 2023) for the chunks; the rest as `fa_prefill_f16kv`.
 
+#![allow(clippy::needless_range_loop, reason = "loops over registers are plain, so that they are unrolled")]
+
 use half::f16;
 
 use super::cache::{KvCache, LayerPlace};
