@@ -181,9 +181,11 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
     /// Warps of a block.
     const WARPS: u32 = TILES * Self::PARTS;
     /// Lots of d in S that are loaded before the first is used.
-    const KEY_LOTS_OF_A_PASS: usize =
-        if Self::KEY_LOTS < KEY_LOTS_AT_ONCE { Self::KEY_LOTS } else { KEY_LOTS_AT_ONCE };
-    const _WHOLE: () = assert!(Self::KEY_LOTS.is_multiple_of(Self::KEY_LOTS_OF_A_PASS));
+    const KEY_LOTS_OF_A_PASS: usize = {
+        let lots = if Self::KEY_LOTS < KEY_LOTS_AT_ONCE { Self::KEY_LOTS } else { KEY_LOTS_AT_ONCE };
+        assert!(Self::KEY_LOTS.is_multiple_of(lots), "passes are of one size");
+        lots
+    };
     /// Products of a warp's sixteen positions: of S two of two halves a lot, of O eight in two parts.
     const PRODUCTS: u32 = 4 * Self::KEY_LOTS as u32 + 16 * Self::VALUE_LOTS as u32;
     /// Loads of a lane for them: two keys and two queries a lot, and four values.
