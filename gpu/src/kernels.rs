@@ -2,19 +2,23 @@
 
 use bytemuck::Zeroable;
 
-use crate::attention::{AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared};
+use crate::activation::Gated;
+use crate::attention::{AttnCombine, AttnDecode, AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared};
 use crate::basics::{BlockSum, Transpose, VectorAdd};
-use crate::norm::RmsNorm;
+use crate::embedding::Embed;
+use crate::norm::{ResidualNorm, RmsNorm};
+use crate::position::RopeKv;
 use crate::probe::{
     ProbeApproximations, ProbeLoads, ProbeMapBf16, ProbeMapF16, ProbeMapS8, ProbeMapWgmma, ProbeMmaF16,
     ProbeMmaS8, ProbeShared, ProbeWmma,
 };
 use crate::product::matvec::{HalfNumbers, HalfPieces, Quantized};
-use crate::product::{AsF16, AsQ8, Convert, MatmulF16, MatmulF16Quant, MatmulQ8Quant, Matvec};
+use crate::product::{AsF16, AsF32, AsQ8, Convert, MatmulF16, MatmulF16Quant, MatmulQ8Quant, Matvec};
 use crate::quant::{
     BlockIQ4_NL, BlockIQ4_XS, BlockQ2_K, BlockQ3_K, BlockQ4_0, BlockQ4_1, BlockQ4_K, BlockQ5_0, BlockQ5_1,
     BlockQ5_K, BlockQ6_K, BlockQ8_0, BlockQ8_K, bf16, f16,
 };
+use crate::sampling::{Argmax, ArgmaxParts, TopK};
 use crate::simt::{Architecture, Contract, Expectations, Launch};
 
 /// What the build and the tools know of a kernel without launching it.
@@ -171,6 +175,29 @@ kernels! {
     transpose_conflicted: Transpose<0>,
     transpose_padded: Transpose<1>,
     rms_norm: RmsNorm,
+    embed_f32: Embed<f32>,
+    embed_f16: Embed<f16>,
+    embed_bf16: Embed<bf16>,
+    embed_q4_0: Embed<BlockQ4_0>,
+    embed_q4_1: Embed<BlockQ4_1>,
+    embed_q5_0: Embed<BlockQ5_0>,
+    embed_q5_1: Embed<BlockQ5_1>,
+    embed_q8_0: Embed<BlockQ8_0>,
+    embed_q2_k: Embed<BlockQ2_K>,
+    embed_q3_k: Embed<BlockQ3_K>,
+    embed_q4_k: Embed<BlockQ4_K>,
+    embed_q5_k: Embed<BlockQ5_K>,
+    embed_q6_k: Embed<BlockQ6_K>,
+    embed_q8_k: Embed<BlockQ8_K>,
+    embed_iq4_nl: Embed<BlockIQ4_NL>,
+    embed_iq4_xs: Embed<BlockIQ4_XS>,
+    residual_norm_f32: ResidualNorm<AsF32>,
+    residual_norm_f16: ResidualNorm<AsF16>,
+    residual_norm_q8: ResidualNorm<AsQ8>,
+    rope_kv: RopeKv,
+    gated_f32: Gated<AsF32>,
+    gated_f16: Gated<AsF16>,
+    gated_q8: Gated<AsQ8>,
     matmul_f16: MatmulF16,
     matmul_f16_q4_0: MatmulF16Quant<BlockQ4_0>,
     matmul_f16_q4_1: MatmulF16Quant<BlockQ4_1>,
@@ -289,6 +316,14 @@ kernels! {
     matvec_f16_bf16: Matvec<HalfNumbers<bf16>, 1>,
     matvec_f16_bf16_x4: Matvec<HalfNumbers<bf16>, 4>,
     attn_naive: AttnNaive,
+    attn_decode: AttnDecode<128>,
+    attn_decode_hd64: AttnDecode<64>,
+    attn_decode_hd80: AttnDecode<80>,
+    attn_decode_hd96: AttnDecode<96>,
+    attn_decode_hd256: AttnDecode<256>,
+    attn_combine_f32: AttnCombine<AsF32>,
+    attn_combine_f16: AttnCombine<AsF16>,
+    attn_combine_q8: AttnCombine<AsQ8>,
     fa_prefill_f16kv: FaPrefillF16kv<128>,
     fa_prefill_f16kv_hd64: FaPrefillF16kv<64>,
     fa_prefill_f16kv_hd80: FaPrefillF16kv<80>,
@@ -306,6 +341,10 @@ kernels! {
     fa_prefill_f16kv_shared_hd96: FaPrefillF16kvShared<96>,
     fa_prefill_f16kv_shared_hd256: FaPrefillF16kvShared<256, 32, 8>,
     fa_prefill_f16kv_shared_tkv32_padded: FaPrefillF16kvShared<128, 32, 8>,
+    argmax_parts: ArgmaxParts,
+    argmax: Argmax,
+    top_k: TopK<true>,
+    top_k_keys: TopK<false>,
     probe_loads: ProbeLoads,
     probe_wmma: ProbeWmma,
     probe_mma_f16: ProbeMmaF16,

@@ -14,14 +14,18 @@
 #[cfg(not(target_arch = "nvptx64"))]
 extern crate std;
 
+pub mod activation;
 pub mod attention;
 pub mod basics;
+pub mod embedding;
 pub mod fragment;
 pub mod kernels;
 pub mod norm;
+pub mod position;
 pub mod probe;
 pub mod product;
 pub mod quant;
+pub mod sampling;
 pub mod simt;
 
 /// Never called: a kernel that can panic has an unresolved function in its PTX, and the build

@@ -188,6 +188,11 @@ impl<T: Pod> Guarded<T> {
         self.buffer.slice(self.inside.clone())
     }
 
+    /// A part of [`view`](Self::view).
+    pub(crate) fn slice(&self, range: Range<usize>) -> View<'_, T> {
+        self.buffer.slice(self.inside.start + range.start..self.inside.start + range.end)
+    }
+
     pub(crate) fn view_mut(&mut self) -> ViewMut<'_, T> {
         self.buffer.slice_mut(self.inside.clone())
     }

@@ -2,7 +2,10 @@
 
 #![allow(unsafe_code, reason = "a kernel's body is unsafe: it trusts its launch")]
 
+mod attn_combine;
+mod attn_decode;
 mod attn_naive;
+mod cache;
 mod fa_prefill_f16kv;
 mod fa_prefill_f16kv_shared;
 mod geometry;
@@ -11,7 +14,10 @@ mod problem;
 #[cfg(test)]
 mod tests;
 
+pub use attn_combine::AttnCombine;
+pub use attn_decode::{AttnDecode, CHUNK, Chunked, MOST_GROUP};
 pub use attn_naive::AttnNaive;
+pub use cache::{KvCache, KvPlace};
 pub use fa_prefill_f16kv::FaPrefillF16kv;
 pub use fa_prefill_f16kv_shared::FaPrefillF16kvShared;
 pub use geometry::Geometry;

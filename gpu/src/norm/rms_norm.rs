@@ -19,14 +19,12 @@
 //!   scale own columns (the row is read again, from the cache)
 //! ```
 //!
-//! Every thread adds the eight partial sums itself: eight broadcast reads cost less than a
-//! second barrier to hand the total around.
-//!
 //! # Numeric contract
 //!
 //! Squares are fused into f32 sums in the fixed order above, which depends on the width alone;
 //! the scale is `rsqrt.approx`, 2^-22.9; then two roundings of products, `(x · s) · w`.
 
+use super::total::{block_sum, partial_bytes, scale};
 use crate::simt::{
     Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES,
 };
@@ -35,8 +33,6 @@ use crate::simt::{
 const THREADS: u32 = 256;
 /// Warps of a block, and partial sums in shared memory.
 const WARPS: u32 = THREADS / WARP_LANES;
-/// Shared memory: one f32 for every warp.
-const SHARED_BYTES: u32 = WARPS * 4;
 
 /// The arguments of `rms_norm`.
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
@@ -70,21 +66,19 @@ impl Contract for RmsNorm {
     };
 
     fn launch(&self) -> Launch {
-        Launch { grid: Dim3::linear(self.rows), threads: THREADS, shared_bytes: SHARED_BYTES }
+        Launch { grid: Dim3::linear(self.rows), threads: THREADS, shared_bytes: partial_bytes(THREADS) }
     }
 }
 
 impl<S: Simt> Kernel<S> for RmsNorm {
     #[inline(always)]
     unsafe fn run(self, s: S) {
-        let partial = s.shared::<f32>();
-        let (thread, lane, warp) = (s.thread(), s.lane(), s.warp());
+        let thread = s.thread();
         let row = s.block().x;
         let (input, out) = (self.input.row(row, self.width), self.out.row(row, self.width));
 
         // SAFETY: columns below the width, in row `row` of a grid of `rows` blocks; each out
-        // element has one thread; partial[warp] with warp < WARPS, written by one lane and read
-        // after the barrier.
+        // element has one thread; shared memory is the sum's.
         unsafe {
             let mut sum = 0.0;
             let mut column = thread;
@@ -94,17 +88,8 @@ impl<S: Simt> Kernel<S> for RmsNorm {
                 column += THREADS;
             }
 
-            let sum = s.warp_sum(sum);
-            if lane == 0 {
-                s.store_shared(partial.at(warp), sum);
-            }
-            s.barrier();
-            let mut total = 0.0;
-            for w in 0..WARPS {
-                total += s.load_shared(partial.at(w));
-            }
-
-            let scale = s.rsqrt_approx(total / self.width as f32 + self.epsilon);
+            let total = block_sum::<THREADS, S>(s, s.shared(), sum);
+            let scale = scale(s, total, self.width, self.epsilon);
             let mut column = thread;
             while column < self.width {
                 let x = s.load_global_constant(input.at(u64::from(column)));

@@ -6,22 +6,36 @@
 
 #![expect(unsafe_code, reason = "each function holds the one launch that it has checked")]
 
+mod argmax;
 mod attention;
+mod attn_decode;
 mod block_sum;
+mod cache;
 mod convert;
+mod embed;
+mod gated;
 mod matmul_f16;
 mod matmul_f16_quant;
 mod matmul_q8_quant;
 mod matvec;
 mod probe;
 mod product;
+mod residual_norm;
 mod rms_norm;
+mod rope_kv;
+mod rows;
+mod top_k;
 mod transpose;
 mod vector_add;
 
+pub use argmax::{argmax, argmax_workspace};
 pub use attention::{AttentionShape, PREFILL_HEAD_SIZES, Prefill, attention, prefill};
+pub use attn_decode::{AttnShape, attn_decode};
 pub use block_sum::block_sum;
+pub use cache::Cache;
 pub use convert::{convert_f16, convert_q8};
+pub use embed::{PlaneMatrix, embed};
+pub use gated::gated;
 pub use matmul_f16::matmul_f16;
 pub use matmul_f16_quant::{matmul_f16_quant, matmul_f16_quant_by};
 pub use matmul_q8_quant::{matmul_q8_quant, matmul_q8_quant_by};
@@ -32,7 +46,11 @@ pub use probe::{
     approximations, loads, map_bf16, map_f16, map_s8, product_f16, product_s8, product_wmma, shared,
     shared_or,
 };
+pub use residual_norm::{Delta, residual_norm};
 pub use rms_norm::rms_norm;
+pub use rope_kv::{Heads, RopeShape, rope_kv};
+pub use rows::RowsMut;
+pub use top_k::{top_k, top_k_workspace};
 pub use transpose::transpose;
 pub use vector_add::vector_add;
 
@@ -68,6 +86,15 @@ impl<K: Contract> Check<K> {
         self.that(address.is_multiple_of(align), || {
             format!("{name} begins at {address:#x}, which is not a multiple of {align} bytes")
         })
+    }
+
+    /// Elements of `rows` rows of `width` that begin `stride` elements apart, without what lies behind
+    /// the last one.
+    fn strided(&self, rows: u32, width: u32, stride: usize) -> Result<u64, Error> {
+        let stride = stride as u64;
+        let apart = stride >= u64::from(width) && stride < 1 << 32;
+        self.that(apart, || format!("rows of {width} begin {stride} elements apart"))?;
+        Ok(if rows == 0 { 0 } else { u64::from(rows - 1) * stride + u64::from(width) })
     }
 
     /// A length that the kernel counts in 32 bits.

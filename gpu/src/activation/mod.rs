@@ -1,0 +1,7 @@
+//! Activation functions.
+
+#![allow(unsafe_code, reason = "a kernel's body is unsafe: it trusts its launch")]
+
+mod gated;
+
+pub use gated::{Gate, Gated};

@@ -1,0 +1,629 @@
+//! `attn_decode`: attention of one query row a sequence, the positions of the cache in chunks.
+//!
+//! For every row `r` and head `h`, with `P = softmax(scale · Q·Kᵀ)` over the positions that the row
+//! sees, up to its own:
+//!
+//! ```text
+//! out[r][h][d] = Σ_p P[p] · V[p][h / group][d]
+//!
+//! query          rows × heads × head size               f16, row major
+//! keys, values   each row's own: see KvCache            f16
+//! partial        rows × heads × chunks × head size      f32: each chunk's own sum of P · V
+//! scales         rows × heads × chunks × 2              f32: its largest exponent m, its sum of P
+//! ```
+//!
+//! This kernel computes the chunks, [`AttnCombine`](super::AttnCombine) puts them together.
+//!
+//! # Who owns what
+//!
+//! ```text
+//! grid: x = chunk of 128 positions, y = KV head, z = row. 4 warps.
+//!
+//!  positions of a chunk, in sixteens:   0  1  2  3 | 4  5  6  7
+//!                               warp:   0  1  2  3 | 0  1  2  3
+//! ```
+//!
+//! A block has all query heads of its KV head (16 at most), so keys and values are read once for all of them.
+//! They are the 16 rows of a tensor core's product; rows of heads that there are not are zeros, and cost
+//! nothing that the memory does not hide. A warp has sixteen positions at a time and all of O for them: an
+//! online softmax of its own, nothing shared until the end. Heads of 256 have eight warps: two share
+//! sixteen positions, compute the same S and P, and have half of O each.
+//!
+//! # No shared memory on the way
+//!
+//! Keys and values go from global memory into operands, 16 bytes a load, because a product does not
+//! care in which order its k or its columns come (g = lane / 4, t = lane % 4, `mma.m16n8k16`):
+//!
+//! ```text
+//! S = Q · Kᵀ     a lane loads d 8t .. 8t + 7 of position g: pairs 0 and 1 are its k 2t, 2t + 1, 2t + 8,
+//!                2t + 9 of one product, pairs 2 and 3 those of the next. Of Q it loads the same d.
+//! O += P · V     a lane loads d 8g .. 8g + 7 of positions 2t, 2t + 1, 2t + 8, 2t + 9. Its column g of
+//!                product j is d 8g + j; two positions are interleaved by `prmt`.
+//!                So in O it has, of heads g and g + 8, d 16t .. 16t + 15 of every 64.
+//! ```
+//!
+//! S leaves the first product as an accumulator whose registers are the left operand of the second,
+//! as in `fa_prefill_f16kv`. Heads of 80 and 96 are 128 wide here, the rest of it zeros that nobody loads.
+//!
+//! # Shared memory
+//!
+//! ```text
+//! byte      0   4 sixteens × 16 heads × (m, sum)
+//!         512   4 or 8 warps × group heads × 72 f32: O, 64 columns of a warp at a time
+//! ```
+//!
+//! A row of 64 has a gap of 4 in its middle and one behind it: then eight lanes that store four
+//! columns each do so into 32 different banks.
+//!
+//! # Who waits for whom
+//!
+//! After its last position a warp writes m and sum, and its O in lots of 64 columns. One barrier before
+//! the block's threads add a lot up, warp by warp; one before the next lot overwrites it.
+//!
+//! # Shape contract
+//!
+//! Head size 64, 80, 96, 128 or 256; at most 16 heads to a KV head. Chunks are anchored at position 0. A
+//! block whose chunk the row sees nothing of leaves at once, and so does one of a row that stands
+//! nowhere ([`KvPlace`](super::KvPlace)) or behind the last chunk: the grid is that of the longest
+//! context, not of the row's.
+//!
+//! # Numeric contract
+//!
+//! S is summed in f32 in the tensor core's order. Powers are of 2, `ex2.approx`. P is f32: it goes into
+//! the product in two f16 parts, of which the first is P rounded and the second what is left, 22 bits
+//! together; sums of P are of the f32. Which positions are summed in which order depends on the
+//! positions alone: not on the grid, not on the rows beside it. For keys, queries and values in -1 to 1
+//! the error of `out` is at most 1e-4.
+//!
+//! Source: FlashDecoding (Dao et al. 2023) for the chunks; the rest as `fa_prefill_f16kv`.
+
+#![allow(clippy::needless_range_loop, reason = "loops over registers are plain, so that they are unrolled")]
+
+use half::f16;
+
+use super::cache::{KvCache, LayerPlace};
+use super::problem::{Scaling, Sight, distance};
+use crate::fragment::{group, place};
+use crate::simt::{
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Shared, Simt, WARP_LANES,
+};
+
+/// Positions of a chunk.
+pub const CHUNK: u32 = 128;
+/// Sixteens of positions that a block works on at a time.
+const TILES: u32 = 4;
+/// Positions that a warp has at a time: the depth of a product.
+const TILE: u32 = 16;
+/// Rows of a product: the most heads to a KV head.
+pub const MOST_GROUP: u32 = 16;
+/// d of two products of S: 16 bytes a lane.
+const KEY_LOT: u32 = 32;
+/// d of eight products of O: 16 bytes a lane.
+const VALUE_LOT: u32 = 64;
+/// Lots of d of S that are loaded before the first is used: those of a head of 128.
+const KEY_LOTS_AT_ONCE: usize = 4;
+/// Lots of O that a warp has at most.
+const VALUE_LOTS: usize = 2;
+
+/// f32 of a lot's row of O in shared memory, gaps included.
+const ROW: u32 = VALUE_LOT + 8;
+/// f32 before the lots: m and sum of the heads, of each of the sixteens.
+const SCALES: u32 = TILES * MOST_GROUP * 2;
+
+const _: () = assert!(CHUNK.is_multiple_of(TILES * TILE) && ROW % 32 == 8);
+
+/// The arguments of both kernels of attention by chunks.
+#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Chunked {
+    /// `rows × heads × chunks × head size`, aligned to 16 bytes; with `scales` it overlaps nothing.
+    pub partial: Global<f32>,
+    /// `rows × heads × chunks`, aligned to 8 bytes.
+    pub scales: Global<[f32; 2]>,
+    /// The cache; its width is KV heads × head size.
+    pub cache: KvCache,
+    /// Rows, at most 65,535: a grid's third axis has no more blocks.
+    pub rows: u32,
+    /// Chunks of the longest context, below 2^23.
+    pub chunks: u32,
+    /// KV heads, at most 65,535.
+    pub kv_heads: u32,
+    /// Query heads that share a KV head, 1 to [`MOST_GROUP`].
+    pub group: u32,
+    /// Which of the positions up to its own a row sees.
+    pub sight: Sight,
+    /// What becomes of the products of queries and keys.
+    pub scaling: Scaling,
+}
+
+impl Chunked {
+    /// Query heads.
+    #[inline(always)]
+    pub(super) const fn heads(&self) -> u32 {
+        self.kv_heads.wrapping_mul(self.group)
+    }
+
+    /// The positions that a row at `position` sees: from the first, up to and without the second.
+    /// None if it stands behind the last chunk.
+    #[inline(always)]
+    pub(super) const fn reach(&self, position: u32) -> Option<(u32, u32)> {
+        if position / CHUNK >= self.chunks {
+            return None;
+        }
+        Some(self.sight.reach(position, position, position + 1))
+    }
+
+    /// Which chunk of all rows' and heads' it is.
+    #[inline(always)]
+    pub(super) const fn index(&self, row: u32, head: u32, chunk: u32) -> u64 {
+        let head = row as u64 * self.heads() as u64 + head as u64;
+        head * self.chunks as u64 + chunk as u64
+    }
+}
+
+/// The arguments of `attn_decode`.
+#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct AttnDecode<const HEAD_SIZE: u32> {
+    /// What both kernels know.
+    pub chunked: Chunked,
+    /// `rows × heads × head size`, aligned to 16 bytes.
+    pub query: Global<f16>,
+}
+
+impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
+    /// Lots of d in S.
+    const KEY_LOTS: usize = HEAD_SIZE.div_ceil(KEY_LOT) as usize;
+    /// Warps that share sixteen positions, each with its own part of O.
+    const PARTS: u32 = HEAD_SIZE.div_ceil(VALUE_LOT * VALUE_LOTS as u32);
+    /// Lots of d in O that a warp has.
+    const VALUE_LOTS: usize = (HEAD_SIZE / Self::PARTS).div_ceil(VALUE_LOT) as usize;
+    /// Warps of a block.
+    const WARPS: u32 = TILES * Self::PARTS;
+    /// Lots of d in S that are loaded before the first is used.
+    const KEY_LOTS_OF_A_PASS: usize = {
+        let lots = if Self::KEY_LOTS < KEY_LOTS_AT_ONCE { Self::KEY_LOTS } else { KEY_LOTS_AT_ONCE };
+        assert!(Self::KEY_LOTS.is_multiple_of(lots), "passes are of one size");
+        lots
+    };
+    /// Products of a warp's sixteen positions: of S two of two halves a lot, of O eight in two parts.
+    const PRODUCTS: u32 = 4 * Self::KEY_LOTS as u32 + 16 * Self::VALUE_LOTS as u32;
+    /// Loads of a lane for them: two keys and two queries a lot, and four values.
+    const LOADS: u32 = 4 * Self::KEY_LOTS as u32 + 4 * Self::VALUE_LOTS as u32;
+}
+
+impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
+    const NAME: &'static str = match HEAD_SIZE {
+        64 => "attn_decode_hd64",
+        80 => "attn_decode_hd80",
+        96 => "attn_decode_hd96",
+        128 => "attn_decode",
+        256 => "attn_decode_hd256",
+        _ => panic!("a head size without a kernel"),
+    };
+    const EXPECTATIONS: Expectations = Expectations {
+        instructions: &[
+            // All loops over registers are unrolled.
+            Occurrence::new(
+                "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+                Count::Exactly(Self::PRODUCTS),
+            )
+            .since(80),
+            Occurrence::new("ld.global.nc.v4.b32", Count::Exactly(Self::LOADS)),
+            Occurrence::new("bar.sync", Count::Exactly(2 * Self::VALUE_LOTS as u32 - 1)),
+        ],
+        // Twelve warps on a multiprocessor.
+        registers: if HEAD_SIZE == 256 { 184 } else { 168 },
+        local_memory: false,
+    };
+
+    fn launch(&self) -> Launch {
+        let Chunked { rows, chunks, kv_heads, group, .. } = self.chunked;
+        Launch {
+            grid: Dim3 { x: chunks, y: kv_heads, z: rows },
+            threads: Self::WARPS * WARP_LANES,
+            shared_bytes: (SCALES + Self::WARPS * group * ROW) * 4,
+        }
+    }
+}
+
+/// A warp's heads on their way through its positions, as far as they are in this lane: index 0 is head
+/// g, index 1 is head g + 8.
+struct Heads {
+    /// The largest score so far, before scaling; -∞ before the first that is seen.
+    max: [f32; 2],
+    /// The sum of this lane's P so far, relative to the maximum.
+    sum: [f32; 2],
+    /// O so far, relative to the maximum: of each lot the accumulators of eight products.
+    out: [[[f32; 4]; 8]; VALUE_LOTS],
+}
+
+/// A lane's keys of sixteen positions: some lots, halves.
+type Keys = [[[u32; 4]; 2]; KEY_LOTS_AT_ONCE];
+/// A lane's values of sixteen positions: lots, positions.
+type Values = [[[u32; 4]; 4]; VALUE_LOTS];
+
+/// What a block is to do. Positions are counted from the chunk's first.
+#[derive(Clone, Copy)]
+struct Task {
+    /// The KV head's first query head in the row.
+    query: Global<f16>,
+    /// The KV head's keys at the chunk's first position.
+    keys: Global<f16>,
+    /// The KV head's values there.
+    values: Global<f16>,
+    /// How far the row's own position lies behind the chunk's first.
+    own: u32,
+    /// The first position that the row sees.
+    first: u32,
+    /// The position behind the last, at most 256.
+    end: u32,
+}
+
+impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
+    /// The first of a warp's lots of O.
+    #[inline(always)]
+    const fn first_lot(warp: u32) -> u32 {
+        warp % Self::PARTS * Self::VALUE_LOTS as u32
+    }
+
+    /// The eight elements at `d` of row `row`, or zeros if they are none of the head's, or the row does
+    /// not count.
+    ///
+    /// # Safety
+    /// Rows begin `stride` elements apart, a multiple of 8; one that counts has `HEAD_SIZE` elements, which
+    /// nobody writes, and lies less than 2^32 elements behind `rows`.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn load<S: Simt>(
+        s: S,
+        rows: Global<f16>,
+        (row, stride): (u32, u32),
+        d: u32,
+        counts: bool,
+    ) -> [u32; 4] {
+        if counts && d < HEAD_SIZE {
+            // In 32 bits: a row's address takes one register, not two.
+            let offset = row.wrapping_mul(stride).wrapping_add(d);
+            // SAFETY: the caller's; `d` and the head size are multiples of 8.
+            unsafe { s.load_global_constant(rows.at(u64::from(offset)).cast()) }
+        } else {
+            [0; 4]
+        }
+    }
+
+    /// Sixteen keys, positions `base` and on: of each lot from `first` on a lane's part of the first eight
+    /// and of the others.
+    ///
+    /// # Safety
+    /// The task's memory is as it says.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn keys<S: Simt>(&self, s: S, task: Task, base: u32, first: usize) -> Keys {
+        let (g, t) = (group(s.lane()), place(s.lane()));
+        let stride = self.chunked.cache.width;
+        let mut keys = [[[0; 4]; 2]; KEY_LOTS_AT_ONCE];
+        for lot in 0..Self::KEY_LOTS_OF_A_PASS {
+            let d = (first + lot) as u32 * KEY_LOT + 8 * t;
+            for half in 0..2 {
+                let position = base + 8 * half as u32 + g;
+                // SAFETY: the caller's; positions before the end are in the cache.
+                let load = unsafe { Self::load(s, task.keys, (position, stride), d, position < task.end) };
+                keys[lot][half] = load;
+            }
+        }
+        keys
+    }
+
+    /// Adds the products of the queries with sixteen keys, of lots from `first` on, to the accumulators of
+    /// the first eight and of the others.
+    ///
+    /// # Safety
+    /// The task's memory is as it says.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn scores<S: Simt>(
+        &self,
+        s: S,
+        task: Task,
+        keys: &Keys,
+        first: usize,
+        scores: &mut [[f32; 4]; 2],
+    ) {
+        let (g, t) = (group(s.lane()), place(s.lane()));
+        for lot in 0..Self::KEY_LOTS_OF_A_PASS {
+            let d = (first + lot) as u32 * KEY_LOT + 8 * t;
+            // SAFETY: the caller's; heads of the group are in the row.
+            let [low, high] = unsafe {
+                [g, g + 8]
+                    .map(|head| Self::load(s, task.query, (head, HEAD_SIZE), d, head < self.chunked.group))
+            };
+            let even = [low[0], high[0], low[1], high[1]];
+            let odd = [low[2], high[2], low[3], high[3]];
+            for half in 0..2 {
+                let k = keys[lot][half];
+                scores[half] = s.mma_m16n8k16_f16(even, [k[0], k[1]], scores[half]);
+                scores[half] = s.mma_m16n8k16_f16(odd, [k[2], k[3]], scores[half]);
+            }
+        }
+    }
+
+    /// Bends scores to within the soft cap, if there is one, and makes -∞ of those that are not seen.
+    #[inline(always)]
+    fn cap_and_mask<S: Simt>(&self, s: S, task: Task, base: u32, scores: &mut [[f32; 4]; 2]) {
+        let cap = self.chunked.scaling.cap;
+        if cap != 0.0 {
+            for half in scores.iter_mut() {
+                for x in half {
+                    // tanh x = 1 - 2 / (e^2x + 1)
+                    *x = s.fma(-2.0, s.reciprocal_approx(s.exp2_approx(*x * cap) + 1.0), 1.0);
+                }
+            }
+        }
+        if base >= task.first && base + TILE <= task.end {
+            return;
+        }
+        let column = base + 2 * place(s.lane());
+        for half in 0..2 {
+            for i in 0..4 {
+                let position = column + 8 * half as u32 + (i as u32 & 1);
+                let seen = self.chunked.sight.reaches(distance(task.own, position));
+                if !seen || position >= task.end {
+                    scores[half][i] = f32::NEG_INFINITY;
+                }
+            }
+        }
+    }
+
+    /// Sixteen positions, from `base` on, of which the row sees some.
+    ///
+    /// # Safety
+    /// The task's memory is as it says.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn step<S: Simt>(&self, s: S, task: Task, base: u32, heads: &mut Heads) {
+        let mut values = [[[0; 4]; 4]; VALUE_LOTS];
+        let mut scores = [[0.0; 4]; 2];
+        for first in (0..Self::KEY_LOTS).step_by(KEY_LOTS_AT_ONCE) {
+            // SAFETY: the caller's.
+            unsafe {
+                let keys = self.keys(s, task, base, first);
+                if first == 0 {
+                    values = self.values(s, task, base);
+                }
+                self.scores(s, task, &keys, first, &mut scores);
+            }
+        }
+        self.cap_and_mask(s, task, base, &mut scores);
+
+        let log2 = self.chunked.scaling.log2;
+        let mut factors = [0.0; 2];
+        for head in 0..2 {
+            let mut max = heads.max[head];
+            for half in &scores {
+                max = s.max(max, s.max(half[2 * head], half[2 * head + 1]));
+            }
+            // The head's four lanes.
+            max = s.max(max, s.shuffle_xor(max, 1));
+            max = s.max(max, s.shuffle_xor(max, 2));
+            // -∞ minus -∞ is NaN; any finite number makes P zero instead.
+            let offset = if max == f32::NEG_INFINITY { 0.0 } else { -(max * log2) };
+            factors[head] = s.exp2_approx(s.fma(heads.max[head], log2, offset));
+            heads.max[head] = max;
+            let mut sum = heads.sum[head] * factors[head];
+            for half in &mut scores {
+                for i in 0..2 {
+                    let p = s.exp2_approx(s.fma(half[2 * head + i], log2, offset));
+                    half[2 * head + i] = p;
+                    sum += p;
+                }
+            }
+            heads.sum[head] = sum;
+        }
+        for lot in &mut heads.out[..Self::VALUE_LOTS] {
+            for x in lot {
+                *x = [x[0] * factors[0], x[1] * factors[0], x[2] * factors[1], x[3] * factors[1]];
+            }
+        }
+        Self::accumulate(s, &scores, &values, heads);
+    }
+
+    /// Sixteen values, positions `base` and on: of each of the warp's lots a lane's four positions.
+    ///
+    /// # Safety
+    /// The task's memory is as it says.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn values<S: Simt>(&self, s: S, task: Task, base: u32) -> Values {
+        let (g, t) = (group(s.lane()), place(s.lane()));
+        let stride = self.chunked.cache.width;
+        let first = Self::first_lot(s.warp());
+        let mut values = [[[0; 4]; 4]; VALUE_LOTS];
+        for lot in 0..Self::VALUE_LOTS {
+            let d = (first + lot as u32) * VALUE_LOT + 8 * g;
+            for i in 0..4 {
+                let position = base + 2 * t + 8 * (i as u32 / 2) + i as u32 % 2;
+                let counts = position < task.end;
+                // SAFETY: the caller's; positions before the end are in the cache.
+                values[lot][i] = unsafe { Self::load(s, task.values, (position, stride), d, counts) };
+            }
+        }
+        values
+    }
+
+    /// O += P · V for sixteen positions.
+    #[inline(always)]
+    #[track_caller]
+    fn accumulate<S: Simt>(s: S, p: &[[f32; 4]; 2], values: &Values, heads: &mut Heads) {
+        let (rounded, rest) = operands(s, p);
+        for (values, out) in values.iter().zip(&mut heads.out[..Self::VALUE_LOTS]) {
+            for j in 0..8 {
+                // The lower or the upper halves of two positions' pairs.
+                let selector = if j % 2 == 0 { 0x5410 } else { 0x7632 };
+                let v = [
+                    s.permute_bytes(values[0][j / 2], values[1][j / 2], selector),
+                    s.permute_bytes(values[2][j / 2], values[3][j / 2], selector),
+                ];
+                out[j] = s.mma_m16n8k16_f16(rest, v, out[j]);
+                out[j] = s.mma_m16n8k16_f16(rounded, v, out[j]);
+            }
+        }
+    }
+
+    /// The warps' parts put together, and the chunk written.
+    ///
+    /// # Safety
+    /// All threads of the block call this alike; shared memory is not in use.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn finish<S: Simt>(&self, s: S, heads: &Heads) {
+        let (g, t, warp) = (group(s.lane()), place(s.lane()), s.warp());
+        let tile = warp / Self::PARTS;
+        let Chunked { group: heads_of_group, scaling, .. } = self.chunked;
+        let scales = s.shared::<[f32; 2]>();
+        let lots = s.shared::<f32>().at(SCALES);
+        // SAFETY: a warp writes its own heads' parts; barriers lie between writing and reading, and
+        // between reading and writing the next. Each element of the chunk has one thread.
+        unsafe {
+            for head in 0..2 {
+                let sum = heads.sum[head] + s.shuffle_xor(heads.sum[head], 1);
+                let sum = sum + s.shuffle_xor(sum, 2);
+                // Those that share the tile have the same.
+                if t == 0 && Self::first_lot(warp) == 0 {
+                    let own = [heads.max[head] * scaling.log2, sum];
+                    s.store_shared(scales.at(tile * MOST_GROUP + g + 8 * head as u32), own);
+                }
+            }
+            for (lot, out) in heads.out[..Self::VALUE_LOTS].iter().enumerate() {
+                if lot > 0 {
+                    s.barrier();
+                }
+                for head in 0..2 {
+                    let row = g + 8 * head as u32;
+                    if row < heads_of_group {
+                        let to = lots.row(warp * heads_of_group + row, ROW).at(lane_column(t));
+                        for i in 0..4 {
+                            // d 16t + 4i and on: the first eight are column 2t of products 0 to 7, the
+                            // others column 2t + 1.
+                            let (product, column) = (4 * i % 8, 2 * head + i / 2);
+                            let four = [0, 1, 2, 3].map(|j| out[product + j][column]);
+                            s.store_shared(to.at(4 * i as u32).cast(), four);
+                        }
+                    }
+                }
+                s.barrier();
+                self.add_up(s, scales, lots, lot as u32);
+            }
+        }
+    }
+
+    /// Adds up what the sixteens have of each warp's lot `lot`, and writes it.
+    ///
+    /// # Safety
+    /// The lots are in shared memory.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn add_up<S: Simt>(&self, s: S, scales: Shared<[f32; 2]>, lots: Shared<f32>, lot: u32) {
+        let Dim3 { x: chunk, y: kv_head, z: row } = s.block();
+        let heads_of_group = self.chunked.group;
+        let fours = VALUE_LOT / 4;
+        let mut i = s.thread();
+        while i < Self::PARTS * heads_of_group * fours {
+            let (four, i_head) = (i % fours, i / fours);
+            let (part, head) =
+                if i_head < heads_of_group { (0, i_head) } else { (1, i_head - heads_of_group) };
+            let from = lots.row(part * heads_of_group + head, ROW).at(lane_column(four / 4) + four % 4 * 4);
+            let d = (Self::first_lot(part) + lot) * VALUE_LOT + 4 * four;
+            // SAFETY: the caller's; a head of the group, columns of the lot.
+            unsafe {
+                let mut max = f32::NEG_INFINITY;
+                for tile in 0..TILES {
+                    let [m, _] = s.load_shared(scales.at(tile * MOST_GROUP + head));
+                    max = s.max(max, m);
+                }
+                // Some position has been seen: no -∞ minus -∞.
+                let (mut total, mut sum) = ([0.0; 4], 0.0);
+                for tile in 0..TILES {
+                    let [m, own] = s.load_shared(scales.at(tile * MOST_GROUP + head));
+                    let factor = s.exp2_approx(m - max);
+                    let columns: [f32; 4] =
+                        s.load_shared(from.row(tile * Self::PARTS * heads_of_group, ROW).cast());
+                    sum = s.fma(own, factor, sum);
+                    for j in 0..4 {
+                        total[j] = s.fma(columns[j], factor, total[j]);
+                    }
+                }
+                let index = self.chunked.index(row, kv_head * heads_of_group + head, chunk);
+                if d < HEAD_SIZE {
+                    let to = self.chunked.partial.at(index * u64::from(HEAD_SIZE) + u64::from(d));
+                    s.store_global(to.cast(), total);
+                }
+                if d == 0 {
+                    s.store_global(self.chunked.scales.at(index), [max, sum]);
+                }
+            }
+            i += Self::WARPS * WARP_LANES;
+        }
+    }
+}
+
+/// Where a lane's sixteen columns of a lot begin, behind the gap in the middle.
+#[inline(always)]
+const fn lane_column(t: u32) -> u32 {
+    16 * t + t / 2 * 4
+}
+
+/// P as left operand, rounded to f16; and what the rounding takes, as another.
+#[inline(always)]
+#[track_caller]
+fn operands<S: Simt>(s: S, p: &[[f32; 4]; 2]) -> ([u32; 4], [u32; 4]) {
+    let (mut rounded, mut rest) = ([0; 4], [0; 4]);
+    for i in 0..4 {
+        let (a, b) = (p[i / 2][2 * (i % 2)], p[i / 2][2 * (i % 2) + 1]);
+        rounded[i] = s.f16x2_from_f32(a, b);
+        let [low, high] = s.f32_from_f16x2(rounded[i]);
+        rest[i] = s.f16x2_from_f32(a - low, b - high);
+    }
+    (rounded, rest)
+}
+
+impl<S: Simt, const HEAD_SIZE: u32> Kernel<S> for AttnDecode<HEAD_SIZE> {
+    #[inline(always)]
+    unsafe fn run(self, s: S) {
+        let Dim3 { x: chunk, y: kv_head, z: row } = s.block();
+        // SAFETY: a row of the grid's; a KV head's part of its query and of its cache; whether a block
+        // leaves, all of its threads decide alike.
+        unsafe {
+            let Some(LayerPlace { keys, values, position }) = self.chunked.cache.place(s, row) else {
+                return;
+            };
+            let Some((first, end)) = self.chunked.reach(position) else { return };
+            let start = chunk * CHUNK;
+            if start >= end || start + CHUNK <= first {
+                return;
+            }
+            let offset = u64::from(start) * u64::from(self.chunked.cache.width);
+            let offset = offset + u64::from(kv_head * HEAD_SIZE);
+            let query = self.query.row(row, self.chunked.heads() * HEAD_SIZE);
+            let task = Task {
+                query: query.row(kv_head * self.chunked.group, HEAD_SIZE),
+                keys: keys.at(offset),
+                values: values.at(offset),
+                own: position - start,
+                first: first.saturating_sub(start),
+                end: (end - start).min(CHUNK),
+            };
+            let mut heads =
+                Heads { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [[[0.0; 4]; 8]; VALUE_LOTS] };
+            let mut base = s.warp() / Self::PARTS * TILE;
+            // The same for all lanes of the warp.
+            while base < task.end {
+                if base + TILE > task.first {
+                    self.step(s, task, base, &mut heads);
+                }
+                base += TILES * TILE;
+            }
+            self.finish(s, &heads);
+        }
+    }
+}

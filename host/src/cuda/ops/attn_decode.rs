@@ -1,0 +1,104 @@
+//! The launches of `gpu::attention::AttnDecode` and `gpu::attention::AttnCombine`.
+
+use std::marker::PhantomData;
+
+use gpu::attention::{AttnCombine, AttnDecode, CHUNK, Chunked, MOST_GROUP, Scaling, Sight};
+use half::f16;
+
+use super::{Cache, Check, RowsMut};
+use crate::cuda::{Error, Queue, View, ViewMut};
+
+/// The sizes of [`attn_decode`].
+#[derive(Clone, Copy, Debug)]
+pub struct AttnShape {
+    /// Rows, each of a sequence of its own or not.
+    pub rows: usize,
+    /// KV heads.
+    pub kv_heads: usize,
+    /// Query heads that share a KV head.
+    pub group: usize,
+    /// Elements of a head.
+    pub head_size: usize,
+    /// Positions that the launch is for: rows that stand behind them are left alone. A graph that is
+    /// replayed while sequences grow is captured with the longest that they may become; the grid
+    /// grows with it, and the work does not.
+    pub context: usize,
+    /// Which of the positions up to its own a row sees.
+    pub sight: Sight,
+    /// What becomes of the products of queries and keys.
+    pub scaling: Scaling,
+}
+
+impl AttnShape {
+    /// Chunks of the context.
+    const fn chunks(&self) -> usize {
+        self.context.div_ceil(CHUNK as usize)
+    }
+
+    /// Elements of the workspace: each chunk's part of each head, and two numbers besides.
+    #[must_use]
+    pub const fn workspace(&self) -> usize {
+        let parts = self.rows.saturating_mul(self.kv_heads * self.group).saturating_mul(self.chunks());
+        parts.saturating_mul(self.head_size + 2)
+    }
+}
+
+/// Attention of rows of queries, `rows × heads × head size`, each over the positions of its sequence up to
+/// its own, which are in the cache. `out` is `rows` rows of `heads × head size`.
+///
+/// A row that does not stand in its context, or stands behind the shape's, is left as it was.
+///
+/// # Errors
+/// [`Error::Contract`] unless `out` and `query` have the elements of the shape, `workspace` has those of
+/// [`AttnShape::workspace`], the head size is 64, 80, 96, 128 or 256, at most 16 query heads share a KV head, a
+/// row's values are a multiple of 4 (f16: 8, q8: 32), all are aligned to 16 bytes, and there are at most
+/// 65,535 rows; those of a launch.
+pub fn attn_decode<O: RowsMut>(
+    queue: &impl Queue,
+    out: O,
+    query: View<'_, f16>,
+    cache: Cache<'_, View<'_, f16>>,
+    workspace: ViewMut<'_, f32>,
+    shape: AttnShape,
+) -> Result<(), Error> {
+    let check = Check::<AttnCombine<O::Kind>>::new(queue);
+    let rows = check.count(shape.rows, "rows", 65_535)?;
+    let kv_heads = check.count(shape.kv_heads, "KV heads", 65_535)?;
+    let group = check.count(shape.group, "query heads of a KV head", MOST_GROUP)?;
+    check.that(group > 0, || "no query head has a KV head".to_owned())?;
+    let head_size = check.count(shape.head_size, "the head size", 256)?;
+    check.count(shape.context, "the context", i32::MAX.unsigned_abs())?;
+    let chunks = check.count(shape.chunks(), "chunks", u32::MAX)?;
+    let heads = u64::from(kv_heads) * u64::from(group);
+    let cache = check.cache(&cache, rows, u64::from(kv_heads) * u64::from(head_size))?;
+    let width = check.count(shape.kv_heads * shape.group * shape.head_size, "a row", u32::MAX)?;
+    let out = check.rows(&out, rows, width)?;
+    check.view(&query, "query", u64::from(rows) * u64::from(width), 16)?;
+    check.view(&workspace, "the workspace", shape.workspace() as u64, 16)?;
+    let parts = u64::from(rows) * heads * u64::from(chunks);
+    let chunked = Chunked {
+        partial: workspace.start(),
+        scales: workspace.start().at(parts * u64::from(head_size)).cast(),
+        cache,
+        rows,
+        chunks,
+        kv_heads,
+        group,
+        sight: shape.sight,
+        scaling: shape.scaling,
+    };
+    let query = query.start();
+    // SAFETY: lengths, alignment and limits were just checked; out and the workspace are borrowed alone;
+    // the kernels check what places say, and the second reads of the workspace what the first has written.
+    unsafe {
+        match head_size {
+            64 => queue.launch(AttnDecode::<64> { chunked, query }),
+            80 => queue.launch(AttnDecode::<80> { chunked, query }),
+            96 => queue.launch(AttnDecode::<96> { chunked, query }),
+            128 => queue.launch(AttnDecode::<128> { chunked, query }),
+            256 => queue.launch(AttnDecode::<256> { chunked, query }),
+            _ => check.that(false, || format!("the head size is {head_size}, not 64, 80, 96, 128 or 256")),
+        }?;
+        queue.launch(AttnCombine::<O::Kind> { chunked, out, head_size, kind: PhantomData })
+    }
+}

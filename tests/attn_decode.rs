@@ -1,0 +1,300 @@
+//! `attn_decode` and `attn_combine` against f64.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+#[path = "support/machine.rs"]
+mod machine;
+#[path = "support/random.rs"]
+#[allow(dead_code, reason = "this binary uses a part of it")]
+mod random;
+#[path = "support/rows.rs"]
+mod rows;
+
+use gpu::attention::{KvPlace, Scaling, Sight};
+use gpu::quant::f16;
+use lanemap::cuda::ops::{self, AttnShape, Cache};
+use lanemap::cuda::{Error, View};
+use machine::{Guarded, Machine, assert_refused, on_both, say};
+use random::{Random, uniform};
+use rows::{Form, Q8};
+
+on_both! {
+    every_element_is_within_the_contract,
+    every_form_is_written,
+    a_row_has_the_same_bits_in_every_launch,
+    a_row_that_stands_nowhere_is_left_alone,
+    arguments_outside_the_contract_are_refused,
+}
+
+#[derive(Clone, Copy)]
+struct Case<'a> {
+    /// Each row's position.
+    positions: &'a [usize],
+    context: usize,
+    kv_heads: usize,
+    group: usize,
+    head_size: usize,
+    window: u32,
+    softcap: f32,
+}
+
+const LAYERS: usize = 2;
+const LAYER: usize = 1;
+
+/// Numbers from -1 to 1, in f16.
+fn numbers(random: &mut Random, len: usize) -> Vec<f16> {
+    (0..len).map(|_| f16::from_f64(2.0 * uniform(random) - 1.0)).collect()
+}
+
+/// Queries of all rows, and a cache for each: what is behind a row's position is NaN.
+struct Inputs {
+    query: Vec<f16>,
+    keys: Vec<f16>,
+    values: Vec<f16>,
+}
+
+impl Case<'_> {
+    fn kv_width(&self) -> usize {
+        self.kv_heads * self.head_size
+    }
+
+    fn width(&self) -> usize {
+        self.kv_width() * self.group
+    }
+
+    fn scale(&self) -> f32 {
+        // Large enough that some weights are far larger than others.
+        12.0 / (self.head_size as f32).sqrt()
+    }
+
+    fn shape(&self) -> AttnShape {
+        AttnShape {
+            rows: self.positions.len(),
+            kv_heads: self.kv_heads,
+            group: self.group,
+            head_size: self.head_size,
+            context: self.context,
+            sight: Sight::new(true, self.window),
+            scaling: Scaling::new(self.scale(), self.softcap),
+        }
+    }
+
+    /// Where the layer of a row's cache begins.
+    fn layer(&self, row: usize) -> usize {
+        (row * LAYERS + LAYER) * self.context * self.kv_width()
+    }
+
+    fn random(&self, random: &mut Random) -> Inputs {
+        let len = self.positions.len() * LAYERS * self.context * self.kv_width();
+        let mut caches = [(); 2].map(|()| vec![f16::NAN; len]);
+        for (row, &position) in self.positions.iter().enumerate() {
+            for cache in &mut caches {
+                let seen = self.layer(row)..self.layer(row) + (position + 1) * self.kv_width();
+                cache[seen.clone()].copy_from_slice(&numbers(random, seen.len()));
+            }
+        }
+        let [keys, values] = caches;
+        Inputs { query: numbers(random, self.positions.len() * self.width()), keys, values }
+    }
+
+    /// A row in f64.
+    fn reference(&self, inputs: &Inputs, row: usize) -> Vec<f64> {
+        let mut out = vec![0.0; self.width()];
+        let first = match self.window as usize {
+            0 => 0,
+            window => (self.positions[row] + 1).saturating_sub(window),
+        };
+        for (head, out) in out.chunks_mut(self.head_size).enumerate() {
+            let query = &inputs.query[row * self.width() + head * self.head_size..][..self.head_size];
+            let at = |cache: &[f16], position: usize| -> Vec<f64> {
+                let start = self.layer(row) + position * self.kv_width() + head / self.group * self.head_size;
+                cache[start..start + self.head_size].iter().map(|x| x.to_f64()).collect()
+            };
+            let scores: Vec<f64> = (first..=self.positions[row])
+                .map(|position| {
+                    let key = at(&inputs.keys, position);
+                    let product: f64 = query.iter().zip(key).map(|(q, k)| q.to_f64() * k).sum();
+                    let score = product * f64::from(self.scale());
+                    match f64::from(self.softcap) {
+                        0.0 => score,
+                        cap => cap * (score / cap).tanh(),
+                    }
+                })
+                .collect();
+            let most = scores.iter().fold(f64::NEG_INFINITY, |most, &score| most.max(score));
+            let sum: f64 = scores.iter().map(|score| (score - most).exp()).sum();
+            for (score, position) in scores.iter().zip(first..) {
+                let weight = (score - most).exp() / sum;
+                for (out, value) in out.iter_mut().zip(at(&inputs.values, position)) {
+                    *out += weight * value;
+                }
+            }
+        }
+        out
+    }
+
+    fn places(&self) -> Vec<KvPlace> {
+        let start = |row: usize| (row * LAYERS * self.context * self.kv_width()) as u64;
+        let place = |(row, &position): (usize, &usize)| KvPlace {
+            start: start(row),
+            position: position as u32,
+            context: self.context as u32,
+        };
+        self.positions.iter().enumerate().map(place).collect()
+    }
+
+    fn run<F: Form, M: Machine>(&self, machine: &M, inputs: &Inputs) -> Vec<f32> {
+        self.run_at::<F, M>(machine, inputs, &self.places(), &inputs.query, self.shape())
+    }
+
+    fn run_at<F: Form, M: Machine>(
+        &self,
+        machine: &M,
+        inputs: &Inputs,
+        places: &[KvPlace],
+        query: &[f16],
+        shape: AttnShape,
+    ) -> Vec<f32> {
+        let input = |name: &str, elements: &[f16]| Guarded::input(machine, name, elements, 16);
+        let query = input("query", query);
+        let (keys, values) = (input("keys", &inputs.keys), input("values", &inputs.values));
+        let places = Guarded::input(machine, "places", places, 16);
+        F::output(machine, shape.rows, self.width(), |queue, out| {
+            let mut workspace = Guarded::<f32>::output(machine, "workspace", shape.workspace(), 16);
+            let cache =
+                Cache { keys: keys.view(), values: values.view(), places: places.view(), layer: LAYER };
+            ops::attn_decode(queue, out, query.view(), cache, workspace.view_mut(), shape)?;
+            queue.synchronize()?;
+            workspace.read();
+            Ok(())
+        })
+    }
+}
+
+const BASE: Case<'_> = Case {
+    positions: &[0, 15, 130],
+    context: 200,
+    kv_heads: 2,
+    group: 4,
+    head_size: 64,
+    window: 0,
+    softcap: 0.0,
+};
+
+fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
+    let cases = [
+        BASE,
+        Case { group: 1, kv_heads: 3, positions: &[127, 128], ..BASE },
+        Case { group: 16, kv_heads: 1, positions: &[40], head_size: 128, context: 41, ..BASE },
+        Case { group: 7, head_size: 80, positions: &[63, 16], ..BASE },
+        Case { group: 9, head_size: 96, positions: &[64, 129], ..BASE },
+        Case { group: 2, kv_heads: 1, head_size: 256, positions: &[1, 150], ..BASE },
+        // A window that begins in the middle of a chunk, and one that begins with one.
+        Case { window: 20, positions: &[190, 10], kv_heads: 1, ..BASE },
+        Case { window: 63, positions: &[190, 191], kv_heads: 1, ..BASE },
+        Case { window: 1, positions: &[128, 127], kv_heads: 1, group: 1, ..BASE },
+        Case { softcap: 2.0, positions: &[77], ..BASE },
+        // More chunks than the warps that combine them.
+        Case { positions: &[1300], context: 1301, kv_heads: 1, group: 2, ..BASE },
+    ];
+    let large = [
+        Case { positions: &[4095, 0, 2047], context: 4096, kv_heads: 8, head_size: 128, ..BASE },
+        Case { positions: &[9000], context: 9001, head_size: 256, window: 1000, group: 4, ..BASE },
+    ];
+    let seed = 71;
+    let mut random = Random(seed);
+    let mut worst = 0.0_f64;
+    for (number, case) in machine.cases(&cases, &large).into_iter().enumerate() {
+        let inputs = case.random(&mut random);
+        let out = case.run::<f32, M>(machine, &inputs);
+        let expected: Vec<f64> =
+            (0..case.positions.len()).flat_map(|row| case.reference(&inputs, row)).collect();
+        assert!(expected.iter().any(|x| x.abs() > 0.05), "case {number} is not trivial");
+        let what = format!("case {number}, random seed {seed}");
+        worst = worst.max(machine::assert_close(&what, &out, &expected, |_| 1e-4));
+    }
+    say(&format!("attn_decode on the {}: worst error {worst:.2e}", M::NAME));
+}
+
+fn every_form_is_written<M: Machine>(machine: &M) {
+    let case = Case { head_size: 80, group: 6, positions: &[33, 7], context: 40, ..BASE };
+    let inputs = case.random(&mut Random(72));
+    let expected: Vec<f64> = (0..2).flat_map(|row| case.reference(&inputs, row)).collect();
+    let close = |found: Vec<f32>, f: &dyn Fn(&[f32])| f(&found);
+    close(case.run::<f16, M>(machine, &inputs), &|found| {
+        f16::assert_close("f16", found, &expected, case.width(), |_| 1e-4);
+    });
+    close(case.run::<Q8, M>(machine, &inputs), &|found| {
+        Q8::assert_close("q8", found, &expected, case.width(), |_| 1e-4);
+    });
+}
+
+fn a_row_has_the_same_bits_in_every_launch<M: Machine>(machine: &M) {
+    let case = Case { positions: &[150, 3, 128], window: 140, ..BASE };
+    let inputs = case.random(&mut Random(73));
+    let together = case.run::<f32, M>(machine, &inputs);
+    let places = case.places();
+    for row in 0..3 {
+        let columns = row * case.width()..(row + 1) * case.width();
+        // Alone, and in a grid for another context.
+        for context in [200, 1000] {
+            let shape = AttnShape { rows: 1, context, ..case.shape() };
+            let query = &inputs.query[columns.clone()];
+            let alone = case.run_at::<f32, M>(machine, &inputs, &places[row..=row], query, shape);
+            assert_eq!(alone[..], together[columns.clone()], "row {row}, a context of {context}");
+        }
+    }
+}
+
+fn a_row_that_stands_nowhere_is_left_alone<M: Machine>(machine: &M) {
+    let case = Case { positions: &[5, 5, 5, 5, 5], context: 16, kv_heads: 1, group: 1, ..BASE };
+    let inputs = case.random(&mut Random(74));
+    let input = |name: &str, elements: &[f16]| machine.input(name, elements).unwrap();
+    let (query, keys, values) =
+        (input("query", &inputs.query), input("keys", &inputs.keys), input("values", &inputs.values));
+    let mut places = case.places();
+    places[0].position = 16;
+    places[1].context = u32::MAX >> 1;
+    places[2].start += 4;
+    places[3].start = u64::MAX - 7;
+    let places = machine.input("places", &places).unwrap();
+    let mut out = machine.output::<f32>("out", 5 * 64).unwrap();
+    let mut workspace = machine.output("workspace", case.shape().workspace()).unwrap();
+    let cache = Cache { keys: keys.view(), values: values.view(), places: places.view(), layer: LAYER };
+    ops::attn_decode(machine, out.view_mut(), query.view(), cache, workspace.view_mut(), case.shape())
+        .unwrap();
+    machine.synchronize().unwrap();
+    let out = out.read().unwrap();
+    assert!(out[..256].iter().all(|x| x.is_nan()), "four stand nowhere");
+    machine::assert_close("the fifth", &out[256..], &case.reference(&inputs, 4), |_| 1e-4);
+}
+
+fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
+    let case = Case { positions: &[5], context: 16, kv_heads: 1, group: 2, ..BASE };
+    let cached = machine.input("cache", &[f16::ZERO; LAYERS * 16 * 64]).unwrap();
+    let query = machine.input("query", &[f16::ZERO; 128]).unwrap();
+    let places = machine.input("places", &case.places()).unwrap();
+    let mut out = machine.output::<f32>("out", 128).unwrap();
+    let mut workspace = machine.output::<f32>("workspace", 132).unwrap();
+    let mut run = |keys: View<'_, f16>, work: usize, shape: AttnShape| -> Result<(), Error> {
+        let cache = Cache { keys, values: cached.view(), places: places.view(), layer: 0 };
+        ops::attn_decode(machine, out.view_mut(), query.view(), cache, workspace.slice_mut(0..work), shape)
+    };
+    let shape = case.shape();
+    let name = "attn_combine_f32";
+    let short = format!("{name}: values has 2048 elements, the shape has 2047");
+    assert_refused(run(cached.slice(0..2047), 132, shape), &short);
+    let work = format!("{name}: the workspace has 131 elements, the shape has 132");
+    assert_refused(run(cached.view(), 131, shape), &work);
+    let group = AttnShape { group: 17, ..shape };
+    let most = format!("{name}: query heads of a KV head is 17, the most is 16");
+    assert_refused(run(cached.view(), 132, group), &most);
+    let size = AttnShape { head_size: 32, group: 4, ..shape };
+    let sizes = format!("{name}: the head size is 32, not 64, 80, 96, 128 or 256");
+    let work = 4 * 34;
+    let mut larger = machine.output::<f32>("workspace", work).unwrap();
+    let cache = Cache { keys: cached.view(), values: cached.view(), places: places.view(), layer: 0 };
+    let refused = ops::attn_decode(machine, out.view_mut(), query.view(), cache, larger.view_mut(), size);
+    assert_refused(refused, &sizes);
+    assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
+}
