@@ -7,6 +7,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use lanemap::cuda;
+use lanemap::ptx::Assembler;
 
 /// Standard output, standard error, exit code.
 fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (String, String, Option<i32>) {
@@ -56,6 +57,13 @@ fn a_damaged_driver_or_hidden_devices_are_no_failure() {
             assert!(errors.starts_with("error: --device cuda:0: "), "{errors}");
             assert!(errors.ends_with("; use --device cpu\n"), "{errors}");
         }
+        let asked =
+            [(&["experiment", "r50"][..], "; use --device cpu\n"), (&["kernels"], "asks ptxas instead\n")];
+        for (command, remedy) in asked {
+            let (out, errors, code) = run(&[command, &["--device", "cuda"]].concat(), environment);
+            assert_eq!((out.as_str(), code, errors.lines().count()), ("", Some(1), 1), "{errors}");
+            assert!(errors.starts_with("error: --device cuda:0: ") && errors.ends_with(remedy), "{errors}");
+        }
     }
     let (out, _, _) = run(&["devices"], &[library]);
     assert!(out.contains("libcuda.so.1"), "which file is damaged: {out}");
@@ -86,6 +94,38 @@ fn what_cannot_be_asked_is_refused_in_one_line() {
         run(&["kernels", "--arch", "sm_86"], &[("PATH", ""), ("LANEMAP_PTXAS", "absent")]);
     assert_eq!((errors.lines().count(), code), (1, Some(1)), "{errors}");
     assert!(errors.contains("absent"), "{errors}");
+    if lanemap::ptx::variants().is_ok() {
+        not_ptxas();
+    }
     let (_, errors, code) = run(&["generate", "--device", "cuda:4000000000"], &[]);
     assert_eq!((errors.lines().count(), code), (1, Some(1)), "{errors}");
+}
+
+/// What LANEMAP_PTXAS may name by mistake: one line with it, what came of it, and the remedy.
+fn not_ptxas() {
+    let mut wrong = vec![("/nonexistent", "does not start: ")];
+    if cfg!(unix) {
+        wrong.extend([("/bin/false", "it says nothing"), ("/bin/true", "it says nothing")]);
+        wrong.push(("/bin/cat", "is no ptxas: it says '"));
+    }
+    for (program, what) in wrong {
+        let environment = [("LANEMAP_PTXAS", program)];
+        for command in [&["kernels", "--arch", "sm_86"][..], &["experiment", "ledger"]] {
+            let (out, errors, code) = run(command, &environment);
+            assert_eq!((out.as_str(), code, errors.lines().count()), ("", Some(1), 1), "{errors}");
+            assert!(errors.starts_with(&format!("error: LANEMAP_PTXAS={program} ")), "{errors}");
+            assert!(errors.contains(what) && errors.matches("os error").count() <= 1, "{errors}");
+            assert!(errors.ends_with(", or unset\n"), "{errors}");
+        }
+    }
+    let (_, errors, code) = run(&["experiment", "ledger"], &[("PATH", ""), ("LANEMAP_PTXAS", "")]);
+    assert_eq!((errors.as_str(), code), ("", Some(0)), "empty is unset");
+    if Assembler::find().is_some() {
+        let (_, errors, code) = run(&["kernels", "--arch", "sm_1"], &[]);
+        assert_eq!((errors.lines().count(), code), (1, Some(2)), "{errors}");
+        assert!(errors.contains("--arch sm_1: no kernels for it: they are for sm_75 or later"), "{errors}");
+        let (_, errors, code) = run(&["kernels", "--arch", "sm_999"], &[]);
+        assert_eq!((errors.lines().count(), code), (1, Some(1)), "{errors}");
+        assert!(errors.contains("does not know sm_999: "), "{errors}");
+    }
 }

@@ -63,7 +63,7 @@ fn what_there_is_not_is_refused() {
     assert_refused(&run(&["r51"]), 2, &["'r51'", names]);
     assert_refused(&run(&[]), 2, &["NAME"]);
     assert_refused(&run(&["r50", "--list"]), 2, &["--list"]);
-    assert_refused(&run(&["r50", "--tokens", "0"]), 2, &["--tokens"]);
+    assert_refused(&run(&["r50", "--tokens", "0"]), 2, &["--tokens", "at least 1"]);
     let heads = ["r50", "--device", "cpu", "--heads", "6", "--kv-heads", "4"];
     assert_refused(&run(&heads), 2, &["--heads 6", "--kv-heads 4"]);
     assert_refused(&run(&["ledger", "--tile-q", "40"]), 2, &["40 rows", "multiples of 16"]);
@@ -71,6 +71,45 @@ fn what_there_is_not_is_refused() {
     assert_refused(&run(&["ledger", "--shared", "--tile-kv", "48"]), 2, &["48 positions"]);
     assert_refused(&run(&["ledger", "--shared", "--padding", "4"]), 2, &["4 f32"]);
     assert_refused(&run(&["ledger", "--padding", "8"]), 2, &["--shared"]);
+}
+
+/// Before anything is allocated, and before the emulator plays for hours.
+#[test]
+fn what_is_too_large_is_refused_at_once() {
+    let large = ["r50", "--device", "cpu", "--tokens", "1048576", "--heads", "1024", "--kv-heads", "1024"];
+    assert_refused(
+        &run(&large),
+        2,
+        &["--heads 1024", "MiB", "at most 2048 MiB", "lower --tokens or --heads"],
+    );
+    for arguments in [["--tokens", "100000"], ["--heads", "512"]] {
+        let flag = arguments.join(" ");
+        let output = run(&[&["r50", "--device", "cpu"][..], &arguments].concat());
+        assert_refused(&output, 2, &[&flag, "at most 40000", "lower --tokens or --heads"]);
+    }
+    assert_refused(&run(&["r50", "--heads", "1025"]), 2, &["--heads", "at most 1024"]);
+}
+
+#[test]
+fn flags_in_the_wrong_place_are_named() {
+    for arguments in [&["-o", "json", "ledger"][..], &["--tokens", "5", "ledger"]] {
+        assert_refused(&run(arguments), 2, &["flags come after `ledger`"]);
+    }
+    assert_refused(&run(&["--list", "--tokens", "5"]), 2, &["--list", "--tokens"]);
+    assert_refused(&run(&["--list", "-o", "json"]), 2, &["--list", "--output"]);
+}
+
+#[test]
+fn a_geometry_for_no_gpu_has_a_warning() {
+    let large = ["--head-size", "256", "--tile-q", "512", "--staging-warps", "0"];
+    let page = printed(&[&["ledger"][..], &large].concat());
+    let warning = page.lines().find(|line| line.starts_with("Warning: it fits on no GPU: ")).unwrap();
+    assert!(warning.contains("shared memory, a block has at most 232,448; "), "{warning}");
+    assert!(warning.contains("registers of all threads, a block has at most 65,536."), "{warning}");
+    assert!(ledger(&large)["fits_on_no_gpu"].is_string());
+    assert!(ledger(&[])["fits_on_no_gpu"].is_null());
+    let page = printed(&["ledger"]);
+    assert!(!page.contains("Warning") && page.contains("The sum is an estimate"), "{page}");
 }
 
 /// The lines of a Markdown table that begins with this title, as cells.
@@ -92,7 +131,7 @@ fn a_report_has_gates_and_numbers_beside_the_claims() {
     let (parity, reproducible) = (("parity", "green"), ("reproducibility", "green"));
     let identity = ("identity with the landed kernel", "green");
     assert_eq!(names, [parity, parity, reproducible, reproducible, identity]);
-    assert!(gates[0][3].contains("24 ragged shapes, 130 rows of 130 tokens"), "{:?}", gates[0]);
+    assert!(gates[0][3].contains("32 ragged shapes, 130 rows of 130 tokens"), "{:?}", gates[0]);
     let numbers = rows(&page, "what");
     let row = |title: &str| numbers.iter().find(|row| row[0] == title).unwrap();
     assert_eq!(row("shared memory, bytes of a block")[1..3], ["34,816", "32,768"]);

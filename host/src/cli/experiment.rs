@@ -4,7 +4,6 @@ mod ledger;
 
 use std::io::{self, Write};
 
-use clap::builder::RangedU64ValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::UsageError;
@@ -13,7 +12,8 @@ use super::kernels::assemble;
 use super::output::to_stdout;
 use crate::cuda::{self, Device};
 use crate::experiment::{
-    ALL, Assembled, Emulation, Experiment, Format, Kernel, Machine, Options, Report, run as experiment, steps,
+    ALL, Assembled, EMULATED_BYTES, EMULATED_TILES, Emulation, Experiment, Format, HOST_BYTES, Kernel,
+    Machine, Options, Report, run as experiment, steps,
 };
 use crate::ptx::{self, Assembler};
 
@@ -34,7 +34,7 @@ pub struct Args {
     name: Option<String>,
 
     /// List the experiments
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, conflicts_with_all = ["name", "device", "arch", "tokens", "heads", "kv_heads", "pairs", "seed", "output"])]
     list: bool,
 
     /// auto (the first GPU, else the emulator), cpu (the emulator), cuda or cuda:N
@@ -46,20 +46,20 @@ pub struct Args {
     arch: Option<String>,
 
     /// Tokens of the prompt that is compared and timed [default: 3314, on the emulator 130]
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1 << 20))]
+    #[arg(long, value_name = "N", value_parser = up_to(1 << 20))]
     tokens: Option<usize>,
 
     /// Query heads [default: 28, on the emulator 2]
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = up_to(1024))]
     heads: Option<usize>,
 
     /// KV heads, of which --heads is a multiple [default: 4, on the emulator 1]
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = up_to(1024))]
     kv_heads: Option<usize>,
 
     /// Pairs of batches that are timed on a GPU
     #[arg(long, value_name = "N", default_value = "15")]
-    #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+    #[arg(value_parser = up_to(10_000))]
     pairs: usize,
 
     /// Seed of the inputs, which are even between -1 and 1
@@ -71,9 +71,13 @@ pub struct Args {
     output: Format,
 }
 
+/// The name of the subcommand, which the parser takes for an experiment's after a flag.
+const LEDGER: &str = "ledger";
+
 /// What is no experiment.
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    #[command(name = LEDGER)]
     Ledger(ledger::Args),
 }
 
@@ -102,19 +106,30 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     // The parser has seen one of both.
     let Some(name) = &args.name else { return to_stdout(list) };
     let Some(experiment) = Experiment::find(name) else {
+        if name == LEDGER {
+            let message = "the ledger's flags come after `ledger`: `lanemap experiment ledger -o json`; it has those that \
+                 `lanemap experiment ledger --help` lists";
+            return Err(UsageError(message.to_owned()).into());
+        }
         let names: Vec<_> = ALL.iter().map(|experiment| experiment.name).collect();
-        let message = format!("no experiment '{name}': there are {}, and `ledger`", names.join(", "));
+        let message = format!("no experiment '{name}': there are {}, and `{LEDGER}`", names.join(", "));
         return Err(UsageError(message).into());
     };
-    let device = match args.device {
-        Choice::Cpu => None,
-        Choice::Cuda(index) => Some(Device::open(index)?),
-        Choice::Auto => match cuda::devices() {
-            Ok(_) => Some(Device::open(0)?),
-            Err(cuda::Error::Unavailable(_)) => None,
-            Err(error) => return Err(error.into()),
-        },
-    };
+    let device =
+        match args.device {
+            Choice::Cpu => None,
+            Choice::Cuda(index) => {
+                let opened = Device::open(index);
+                Some(opened.map_err(|error| {
+                    anyhow::anyhow!("--device {}: {error}; use --device cpu", args.device)
+                })?)
+            }
+            Choice::Auto => match cuda::devices() {
+                Ok(_) => Some(Device::open(0)?),
+                Err(cuda::Error::Unavailable(_)) => None,
+                Err(error) => return Err(error.into()),
+            },
+        };
     match device {
         Some(_) if args.arch.is_some() => {
             let message = "--arch is for the emulator: a GPU's driver knows its own; add --device cpu";
@@ -122,10 +137,15 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
         Some(device) => {
             let options = options(args, &ON_A_DEVICE)?;
+            fits("the host", options.host_bytes(), HOST_BYTES, &options)?;
+            let (free, _) = device.memory()?;
+            fits(&device.description().name, options.device_bytes(), free.into(), &options)?;
             report(args, experiment, &device.stream()?, &options)
         }
         None => {
             let options = options(args, &EMULATED)?;
+            fits("the emulator", options.host_bytes(), EMULATED_BYTES, &options)?;
+            in_time(&options)?;
             let assembled = assembled(args.arch.as_deref(), &[Kernel::Landed, experiment.variant])?;
             report(args, experiment, &Emulation::new(assembled), &options)
         }
@@ -147,6 +167,48 @@ fn options(args: &Args, size: &Size) -> anyhow::Result<Options> {
         pairs: args.pairs,
         seed: args.seed,
     })
+}
+
+/// A whole number from 1 up to `most`.
+fn up_to(most: usize) -> impl Fn(&str) -> Result<usize, String> + Clone {
+    move |text| match text.parse() {
+        Ok(0) => Err("at least 1".to_owned()),
+        Ok(number) if number > most => Err(format!("at most {most}")),
+        Ok(number) => Ok(number),
+        Err(_) => Err(format!("not a whole number from 1 to {most}")),
+    }
+}
+
+/// That what is allocated at a place is no more than it has.
+fn fits(place: &str, bytes: u128, most: u128, options: &Options) -> Result<(), UsageError> {
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "{}: {} MiB in the memory of {place}, at most {} MiB; lower --tokens or --heads",
+        flags(options),
+        bytes.div_ceil(1 << 20),
+        most >> 20
+    )))
+}
+
+/// That the emulator is done in minutes.
+fn in_time(options: &Options) -> Result<(), UsageError> {
+    let tiles = options.tiles();
+    if tiles <= EMULATED_TILES {
+        return Ok(());
+    }
+    Err(UsageError(format!(
+        "{}: {tiles} tiles for the emulator, which plays at most {EMULATED_TILES}, in about two minutes; lower \
+         --tokens or --heads, or use a GPU",
+        flags(options)
+    )))
+}
+
+/// The flags that decide how large an experiment is.
+fn flags(options: &Options) -> String {
+    let [heads, kv_heads, _] = options.heads;
+    format!("--tokens {} --heads {heads} --kv-heads {kv_heads}", options.tokens)
 }
 
 /// Runs the experiment and prints its report; a red gate is an error after that.

@@ -11,7 +11,7 @@ use super::UsageError;
 use super::device::Device as Choice;
 use super::output::to_stdout;
 use crate::cuda::{self, Device, Unavailable};
-use crate::ptx::{self, Assembler, Usage, Variant};
+use crate::ptx::{self, Assembler, PtxError, Usage, Variant};
 
 /// List the kernels: contract, registers, memory, occupancy
 ///
@@ -57,7 +57,12 @@ struct Table {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let table = match (&args.arch, args.device) {
         (Some(architecture), _) => assembled(architecture)?,
-        (None, Choice::Cuda(index)) => on_device(Device::open(index)?)?,
+        (None, Choice::Cuda(index)) => {
+            let opened = Device::open(index);
+            on_device(opened.map_err(|error| {
+                anyhow::anyhow!("--device {}: {error}; --arch sm_86 asks ptxas instead", args.device)
+            })?)?
+        }
         (None, Choice::Cpu) => {
             let message = "--device cpu: the kernels run on a GPU; name one, or an architecture with --arch";
             return Err(UsageError(message.to_owned()).into());
@@ -123,7 +128,13 @@ pub(super) fn assemble(
     let Some(sm) = number.and_then(|number| number.parse().ok()) else {
         return Err(UsageError(format!("--arch {architecture}: not an architecture such as sm_86")).into());
     };
-    let mut variant = ptx::variant_for(sm)?;
+    let mut variant = ptx::variant_for(sm).map_err(|error| match error {
+        PtxError::TooOld { oldest, .. } => {
+            UsageError(format!("--arch {architecture}: no kernels for it: they are for sm_{oldest} or later"))
+                .into()
+        }
+        PtxError::NotBuilt { .. } => anyhow::Error::from(error),
+    })?;
     if variant.exact && variant.name() != architecture {
         // sm_90 without the a: what runs on every later one too.
         variant = ptx::variants()?.iter().rfind(|other| !other.exact && other.runs_on(sm)).unwrap_or(variant);

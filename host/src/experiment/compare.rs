@@ -7,6 +7,10 @@ use crate::cuda::ops::AttentionShape;
 /// The most that attention may be off from f64, absolutely; inputs are between -1 and 1.
 pub const PARITY: f64 = 1e-4;
 
+/// Elements below this part of the largest one are near zero: a distance in units in the last place
+/// says nothing of them, least of all across zero.
+pub const NEAR_ZERO: f32 = 1e-3;
+
 /// An element of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Element {
@@ -69,8 +73,8 @@ pub struct Difference {
     pub different: usize,
     /// The first of them.
     pub first: Option<Different>,
-    /// The largest distance, if every difference is one of numbers. Where a sum nearly cancels, it is
-    /// large and means little.
+    /// The largest distance of elements that are not near zero ([`NEAR_ZERO`]), if every difference is
+    /// one of numbers.
     pub most_ulp: Option<u32>,
     /// The largest absolute difference, NaN if one is.
     pub most: f32,
@@ -97,6 +101,8 @@ impl Difference {
     #[must_use]
     pub fn between(one: &[f32], other: &[f32], shape: &AttentionShape) -> Self {
         assert_eq!(one.len(), other.len(), "outputs of one problem");
+        let magnitudes = one.iter().chain(other).map(|x| x.abs()).filter(|x| x.is_finite());
+        let near_zero = magnitudes.fold(0.0, f32::max) * NEAR_ZERO;
         let mut difference = Self { elements: one.len(), most_ulp: Some(0), ..Self::default() };
         for (index, (&one, &other)) in one.iter().zip(other).enumerate() {
             if one.to_bits() == other.to_bits() {
@@ -109,7 +115,9 @@ impl Difference {
             if apart > difference.most || apart.is_nan() {
                 difference.most = apart;
             }
-            difference.most_ulp = difference.most_ulp.zip(ulp).map(|(most, ulp)| most.max(ulp));
+            let counts = one.abs().max(other.abs()) >= near_zero;
+            difference.most_ulp =
+                difference.most_ulp.zip(ulp).map(|(most, ulp)| if counts { most.max(ulp) } else { most });
             let element = Element::at(index, shape);
             difference.first.get_or_insert(Different { element, one, other, ulp });
         }
@@ -199,6 +207,14 @@ mod tests {
         let first = difference.first.unwrap();
         assert_eq!(first.element, Element { token: 2, head: 2, dimension: 5 });
         assert_eq!((first.ulp, first.one), (Some(1), found[index]));
+        // Across zero, and a thousandth of the largest is 1.1e-3: far apart in ULP, and not counted.
+        let mut found = found;
+        (found[1], other[1]) = (1e-6, -1e-6);
+        let difference = Difference::between(&found, &other, &SHAPE());
+        assert_eq!((difference.different, difference.most_ulp), (3, Some(2)));
+        (found[1], other[1]) = (2e-3, -2e-3);
+        assert!(Difference::between(&found, &other, &SHAPE()).most_ulp.unwrap() > 1 << 30);
+        other[1] = found[1];
         other[0] = f32::NAN;
         let difference = Difference::between(&found, &other, &SHAPE());
         assert_eq!((difference.different, difference.most_ulp), (3, None));

@@ -32,6 +32,10 @@ pub struct Ledger {
     registers_in_all: u32,
     /// What NVIDIA's assembler gives a thread, if it was asked.
     registers_assembled: Option<u32>,
+    /// The architecture that it assembled for.
+    architecture: Option<String>,
+    /// Why the geometry fits on no GPU, if it does not.
+    fits_on_no_gpu: Option<String>,
     shared_memory: Vec<Part>,
     shared_bytes: u32,
     tile: Vec<Line>,
@@ -49,16 +53,17 @@ pub struct Mismatch {
 
 impl Ledger {
     /// The ledger of a geometry, counted by the emulator if a kernel is compiled with it.
-    /// `assembled` is asked for the registers of that kernel.
+    /// `assembled` is asked for the registers of that kernel, and the architecture.
     ///
     /// # Errors
     /// Those of the emulator.
-    pub fn new(tiles: Tiles, assembled: impl FnOnce(Kernel) -> Option<u32>) -> Result<Self, Error> {
+    pub fn new(tiles: Tiles, assembled: impl FnOnce(Kernel) -> Option<(u32, String)>) -> Result<Self, Error> {
         let kernel = Kernel::ALL.iter().copied().find(|kernel| kernel.tiles() == tiles);
         let counted = kernel.map(counted).transpose()?;
         let counted = |i: usize| counted.map(|counted| counted.lines()[i].1);
         let lines = tiles.cost().lines().into_iter().enumerate();
         let (registers, registers_in_all) = tiles.registers();
+        let (registers_assembled, architecture) = kernel.and_then(assembled).unzip();
         Ok(Self {
             head_size: tiles.head_size(),
             tile_q: tiles.tile_q(),
@@ -68,7 +73,9 @@ impl Ledger {
             kernel: kernel.map(Kernel::name),
             registers,
             registers_in_all,
-            registers_assembled: kernel.and_then(assembled),
+            registers_assembled,
+            architecture,
+            fits_on_no_gpu: too_large(tiles, registers_assembled.unwrap_or(registers_in_all)),
             shared_memory: tiles.parts(),
             shared_bytes: tiles.shared_bytes(),
             tile: lines.map(|(i, (what, computed))| Line { what, computed, counted: counted(i) }).collect(),
@@ -112,12 +119,20 @@ impl Ledger {
             Some(kernel) => writeln!(out, "`{kernel}`; counted by the emulator.\n")?,
             None => writeln!(out, "No kernel is compiled with this geometry: computed, not counted.\n")?,
         }
-        let sum = [Registers { what: "sum", registers: self.registers_in_all }];
-        let assembled = self.registers_assembled.map(|registers| Registers { what: "ptxas", registers });
-        let lines = self.registers.iter().chain(&sum).chain(&assembled);
-        let lines = lines.map(|line| [line.what.to_owned(), line.registers.to_string()]);
+        if let Some(why) = &self.fits_on_no_gpu {
+            writeln!(out, "Warning: it fits on no GPU: {why}.\n")?;
+        }
+        let lines = self.registers.iter().map(|line| (line.what.to_owned(), line.registers));
+        let sum = ("sum".to_owned(), self.registers_in_all);
+        let assembled = self.architecture.iter().zip(self.registers_assembled);
+        let assembled = assembled.map(|(name, registers)| (format!("ptxas for {name}"), registers));
+        let lines =
+            lines.chain([sum]).chain(assembled).map(|(what, registers)| [what, registers.to_string()]);
         table(out, ["registers of a lane", "computed"], lines)?;
-        writeln!(out)?;
+        writeln!(
+            out,
+            "\nThe sum is an estimate: the assembler may take more, or fewer where it shares them.\n"
+        )?;
         let end = Part { what: "end".to_owned(), offset: self.shared_bytes, bytes: 0 };
         let parts = self.shared_memory.iter().chain([&end]);
         let parts = parts.map(|part| {
@@ -132,6 +147,31 @@ impl Ledger {
         });
         table(out, ["one tile of a block", "computed", "counted"], lines)
     }
+}
+
+/// The most bytes of shared memory that any GPU gives a block: 227 KiB (CUDA C++ Programming Guide,
+/// technical specifications per compute capability; so are the next three).
+const MOST_SHARED_BYTES: u32 = 227 << 10;
+/// The most threads of a block.
+const MOST_THREADS: u32 = 1024;
+/// The registers of a multiprocessor, which one block can have.
+const MOST_REGISTERS: u32 = 65_536;
+/// The most registers of a thread; what needs more is spilled.
+const MOST_OF_A_THREAD: u32 = 255;
+
+/// Which limits of every GPU a geometry is beyond, if `registers` are a thread's.
+fn too_large(tiles: Tiles, registers: u32) -> Option<String> {
+    let (threads, registers) = (tiles.threads(), registers.min(MOST_OF_A_THREAD));
+    let limits = [
+        ("bytes of shared memory", tiles.shared_bytes(), MOST_SHARED_BYTES),
+        ("threads", threads, MOST_THREADS),
+        ("registers of all threads", registers.saturating_mul(threads), MOST_REGISTERS),
+    ];
+    let beyond = limits.iter().filter(|(_, number, most)| number > most).map(|&(what, number, most)| {
+        format!("{} {what}, a block has at most {}", grouped(number.into()), grouped(most.into()))
+    });
+    let beyond: Vec<_> = beyond.collect();
+    (!beyond.is_empty()).then(|| beyond.join("; "))
 }
 
 /// The structure in words.

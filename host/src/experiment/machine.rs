@@ -150,6 +150,15 @@ impl fmt::Display for Assembled {
 }
 
 impl Assembled {
+    /// The architecture's name, if the assembler was asked.
+    #[must_use]
+    pub fn architecture(&self) -> Option<&str> {
+        match self {
+            Self::For { architecture, .. } => Some(architecture),
+            Self::Not(_) => None,
+        }
+    }
+
     /// What a kernel takes on the architecture.
     #[must_use]
     pub fn taken(&self, kernel: Kernel) -> Taken {

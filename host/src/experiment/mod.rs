@@ -10,6 +10,7 @@
 //! | `tiles`, `count` | what follows from a geometry; what a tile costs, counted by the emulator |
 //! | `timing` | two kernels in turns, and the noise of one against itself |
 //! | `machine` | a device, or the emulator with NVIDIA's assembler |
+//! | `size` | bytes and tiles of an experiment, before anything is allocated |
 //! | `run`, `report` | one experiment, and its tables |
 //! | `ledger` | registers, shared memory and traffic of any geometry |
 
@@ -21,16 +22,18 @@ mod machine;
 mod problem;
 mod report;
 mod run;
+mod size;
 mod tiles;
 pub mod timing;
 mod variants;
 
-pub use compare::{Difference, Different, Element, Off, PARITY, parity};
+pub use compare::{Difference, Different, Element, NEAR_ZERO, Off, PARITY, parity};
 pub use kernel::Kernel;
 pub use ledger::{Ledger, Mismatch};
 pub use machine::{Assembled, Emulation, Machine, Taken, Timing};
 pub use problem::{Problem, Uploaded};
 pub use report::{Format, Report};
 pub use run::{Findings, Gate, LENGTHS, Measured, Options, Outcome, PREFIX, run, steps};
+pub use size::{EMULATED_BYTES, EMULATED_TILES, HOST_BYTES};
 pub use tiles::{Part, Registers, TileCost, Tiles};
 pub use variants::{ALL, Claim, Experiment, Metric, Said, Subject};

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::compare::{Difference, Element, parity};
+use super::compare::{Difference, Element, NEAR_ZERO, parity};
 use super::count::counted;
 use super::kernel::Kernel;
 use super::machine::{Machine, Taken, Timing};
@@ -272,18 +272,24 @@ fn describe(difference: &Difference) -> String {
     let Some(first) = difference.first else {
         return format!("all {} elements bit-equal", difference.elements);
     };
-    let ulp = |ulp: Option<u32>| ulp.map_or_else(|| "not a number".to_owned(), |ulp| format!("{ulp} ULP"));
+    // Across zero the distance is that of all the numbers between, and says nothing.
+    let apart = if first.one * first.other < 0.0 { "a change of sign".to_owned() } else { ulps(first.ulp) };
     format!(
-        "{} of {} elements differ, first {} ({} and {}: {}), at most {} and {:.1e}",
+        "{} of {} elements differ, first {} ({} and {}: {apart}), at most {} where the larger is at least {NEAR_ZERO} \
+         of the largest, and {:.1e}",
         difference.different,
         difference.elements,
         place(first.element),
         first.one,
         first.other,
-        ulp(first.ulp),
-        ulp(difference.most_ulp),
+        ulps(difference.most_ulp),
         difference.most,
     )
+}
+
+/// A distance in words.
+fn ulps(ulp: Option<u32>) -> String {
+    ulp.map_or_else(|| "not a number".to_owned(), |ulp| format!("{ulp} ULP"))
 }
 
 #[cfg(test)]
@@ -316,7 +322,15 @@ mod tests {
         other[20] = 1.0 + f32::EPSILON;
         assert_eq!(
             describe(&Difference::between(&one, &other, &shape)),
-            "1 of 32 elements differ, first token 1, head 0, dimension 4 (1 and 1.0000001: 1 ULP), at most 1 ULP and 1.2e-7"
+            "1 of 32 elements differ, first token 1, head 0, dimension 4 (1 and 1.0000001: 1 ULP), at most 1 ULP where \
+             the larger is at least 0.001 of the largest, and 1.2e-7"
+        );
+        other[3] = -1e-6;
+        let one = [&[1.0, 1.0, 1.0, 1e-6], &one[4..]].concat();
+        let text = describe(&Difference::between(&one, &other, &shape));
+        assert!(
+            text.contains("dimension 3 (0.000001 and -0.000001: a change of sign), at most 1 ULP"),
+            "{text}"
         );
     }
 }

@@ -1,6 +1,7 @@
 //! Running `ptxas`, NVIDIA's assembler, for what it says of each kernel: no GPU is needed.
 
 use std::env;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -29,22 +30,38 @@ pub struct Usage {
 #[derive(Debug, Error)]
 pub enum PtxasError {
     /// It could not be started.
-    #[error("{}: {source}", program.display())]
+    #[error("{assembler} does not start: {cause}; {REMEDY}")]
     Start {
         /// What was to be run.
-        program: PathBuf,
+        assembler: Assembler,
         /// Why it was not.
-        source: io::Error,
+        cause: io::Error,
+    },
+    /// It is something else.
+    #[error("{assembler} is no ptxas: it {}; {REMEDY}", said(message))]
+    Other {
+        /// What was run.
+        assembler: Assembler,
+        /// What it said first, or nothing.
+        message: String,
+    },
+    /// It does not know the architecture.
+    #[error("{assembler} does not know {architecture}: name another architecture, or use a later ptxas")]
+    Architecture {
+        /// What was run.
+        assembler: Assembler,
+        /// What it was to assemble for.
+        architecture: String,
     },
     /// A temporary file could not be written.
     #[error("temporary file for ptxas: {0}")]
-    Temporary(#[source] io::Error),
+    Temporary(io::Error),
     /// It refused the PTX.
     #[error("ptxas for {architecture}: {message}")]
     Refused {
         /// What it assembled for.
         architecture: String,
-        /// What it said.
+        /// What it said, its lines joined by `; `.
         message: String,
     },
     /// It said something else than what is known of it.
@@ -57,22 +74,39 @@ pub enum PtxasError {
     },
 }
 
+/// What to do about something that is no `ptxas`.
+const REMEDY: &str =
+    "LANEMAP_PTXAS has to be the path of NVIDIA's ptxas (`pip install nvidia-cuda-nvcc` has one), or unset";
+
+fn said(message: &str) -> String {
+    if message.is_empty() { "says nothing".to_owned() } else { format!("says '{message}'") }
+}
+
 /// A `ptxas` to run.
 #[derive(Clone, Debug)]
 pub struct Assembler {
     program: PathBuf,
+    /// Whether `LANEMAP_PTXAS` names it.
+    named: bool,
+}
+
+/// Where it is, and who says so.
+impl fmt::Display for Assembler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.named { "LANEMAP_PTXAS=" } else { "" }, self.program.display())
+    }
 }
 
 impl Assembler {
-    /// The one that `LANEMAP_PTXAS` names, or the first in `PATH`.
+    /// The one that `LANEMAP_PTXAS` names if it is not empty, or the first in `PATH`.
     #[must_use]
     pub fn find() -> Option<Self> {
-        if let Some(program) = env::var_os("LANEMAP_PTXAS") {
-            return Some(Self { program: program.into() });
+        if let Some(program) = env::var_os("LANEMAP_PTXAS").filter(|program| !program.is_empty()) {
+            return Some(Self { program: program.into(), named: true });
         }
         let paths = env::var_os("PATH")?;
         let program = env::split_paths(&paths).map(|path| path.join("ptxas")).find(|path| path.is_file())?;
-        Some(Self { program })
+        Some(Self { program, named: false })
     }
 
     /// Assembles PTX for an architecture such as `sm_86`: what each kernel takes, in the order
@@ -97,11 +131,20 @@ impl Assembler {
             .args(kernels.iter().map(|kernel| format!("--entry={kernel}")))
             .arg(&source)
             .output()
-            .map_err(|source| PtxasError::Start { program: self.program.clone(), source })?;
+            .map_err(|cause| PtxasError::Start { assembler: self.clone(), cause })?;
         let messages = String::from_utf8_lossy(&output.stderr);
+        // All its messages begin with its name.
+        if !messages.lines().any(|line| line.starts_with("ptxas")) {
+            let message = messages.lines().next().unwrap_or_default().trim().to_owned();
+            return Err(PtxasError::Other { assembler: self.clone(), message });
+        }
         if !output.status.success() {
-            let (architecture, message) = (architecture.to_owned(), messages.trim().to_owned());
-            return Err(PtxasError::Refused { architecture, message });
+            let architecture = architecture.to_owned();
+            if messages.contains(&format!("Value '{architecture}' is not defined")) {
+                return Err(PtxasError::Architecture { assembler: self.clone(), architecture });
+            }
+            let lines: Vec<_> = messages.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+            return Err(PtxasError::Refused { architecture, message: lines.join("; ") });
         }
         parse(&messages)
             .map_err(|kernel| PtxasError::Unexpected { architecture: architecture.to_owned(), kernel })

@@ -59,7 +59,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let tiles = tiles(args)?;
     let mut failed = None;
     let ledger = Ledger::new(tiles, |kernel| match assembled(args.arch.as_deref(), &[kernel]) {
-        Ok(assembled) => assembled.taken(kernel).registers,
+        Ok(assembled) => {
+            let registers = assembled.taken(kernel).registers;
+            registers.zip(assembled.architecture().map(str::to_owned))
+        }
         Err(error) => {
             failed = Some(error);
             None
