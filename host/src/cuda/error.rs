@@ -153,7 +153,7 @@ pub enum Error {
         error: CudaError,
     },
     /// What was given to a stream belongs to another device.
-    #[error("{doing}: the stream is of {own}, what it was given of {other}")]
+    #[error("{doing}: the stream is on {own}, what it was given on {other}")]
     OtherDevice {
         /// What was to be done.
         doing: &'static str,
