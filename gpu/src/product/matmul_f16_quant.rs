@@ -69,8 +69,9 @@
 use core::marker::PhantomData;
 
 use super::problem::{PIECES, Pending, Product, SLAB, pieces_of_a_thread, place_of_piece};
+use super::slabs::Slabs;
 use super::staged::{Rows, Staged};
-use super::tiling::{FRAGMENT, MOST, Output, Sums, Tiling};
+use super::tiling::{FRAGMENT, MOST, Sums, Tiling};
 use crate::quant::Format;
 use crate::quant::planes::{Pieces, Run};
 use crate::simt::{
@@ -179,61 +180,22 @@ impl<S: Simt, B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u3
 {
     #[inline(always)]
     unsafe fn run(self, s: S) {
-        let (tiling, product) = (Self::TILING, self.product);
-        let (row, column) = tiling.place(s.block().x, product.m, product.n);
-        let mut sums: Sums = [[[0.0; 8]; MOST]; MOST];
-        let slabs = product.slabs();
-        // SAFETY: what is staged lies inside its slab, and comes from inside its matrix or is zero.
-        // A slab is read after its wait and a barrier, and written again after the next barrier,
-        // which every warp reaches when it has multiplied it. A warp stores its own part of out.
-        unsafe {
-            if slabs > 0 {
-                self.copy_input(s, row, 0);
-                let pending = Pending::<B>::load(s, &product, tiling, column, 0);
-                Self::store_weights(s, pending, 0);
-            }
-            for slab in 0..slabs {
-                s.copy_async_wait::<0>();
-                s.barrier();
-                // After the last slab comes one that nobody reads: cheaper than to ask.
-                self.copy_input(s, row, slab + 1);
-                let pending = Pending::<B>::load(s, &product, tiling, column, slab + 1);
-                Self::multiply(s, slab, &mut sums);
-                Self::store_weights(s, pending, slab + 1);
-            }
-            s.copy_async_wait::<0>();
-            let (down, right) = tiling.place_of_warp(s.warp());
-            Output { out: product.out, bias: product.bias, m: product.m, n: product.n }.store(
-                s,
-                tiling,
-                &sums,
-                row + down,
-                column + right,
-            );
-        }
+        // SAFETY: the caller's.
+        unsafe { self.go_through(s) }
     }
 }
 
-impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const WARPS_N: u32>
-    MatmulF16Quant<B, TILE_M, TILE_N, WARPS_M, WARPS_N>
+impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const WARPS_N: u32> Slabs
+    for MatmulF16Quant<B, TILE_M, TILE_N, WARPS_M, WARPS_N>
 {
-    /// Where a slab of the input is staged.
+    type Block = B;
+    const TILES: Tiling = Self::TILING;
+
     #[inline(always)]
-    fn input<S: Simt>(s: S, slab: u32) -> Staged<ROW_BYTES> {
-        Staged::at(s.shared().row(slab % 2, TILE_M * ROW_BYTES))
+    fn product(&self) -> Product {
+        self.product
     }
 
-    /// Where a slab of the weights is staged.
-    #[inline(always)]
-    fn weights<S: Simt>(s: S, slab: u32) -> Staged<ROW_BYTES> {
-        let first: Shared<u8> = s.shared();
-        Staged::at(first.at(2 * TILE_M * ROW_BYTES).row(slab % 2, TILE_N * ROW_BYTES))
-    }
-
-    /// Begins to copy a slab of the tile's input, and closes the group.
-    ///
-    /// # Safety
-    /// As [`Staged::copy`].
     #[inline(always)]
     #[track_caller]
     unsafe fn copy_input<S: Simt>(&self, s: S, row: u32, slab: u32) {
@@ -251,10 +213,6 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
         s.copy_async_commit();
     }
 
-    /// Unpacks a thread's pieces into a slab.
-    ///
-    /// # Safety
-    /// Nobody else uses the slab until a barrier.
     #[inline(always)]
     #[track_caller]
     unsafe fn store_weights<S: Simt>(s: S, pending: Pending<B>, slab: u32) {
@@ -273,10 +231,6 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
         });
     }
 
-    /// Adds a slab's products to a warp's sums.
-    ///
-    /// # Safety
-    /// The slab is staged, visible, and stays.
     #[inline(always)]
     #[track_caller]
     unsafe fn multiply<S: Simt>(s: S, slab: u32, sums: &mut Sums) {
@@ -302,6 +256,23 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
                 }
             }
         }
+    }
+}
+
+impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const WARPS_N: u32>
+    MatmulF16Quant<B, TILE_M, TILE_N, WARPS_M, WARPS_N>
+{
+    /// Where a slab of the input is staged.
+    #[inline(always)]
+    fn input<S: Simt>(s: S, slab: u32) -> Staged<ROW_BYTES> {
+        Staged::at(s.shared().row(slab % 2, TILE_M * ROW_BYTES))
+    }
+
+    /// Where a slab of the weights is staged.
+    #[inline(always)]
+    fn weights<S: Simt>(s: S, slab: u32) -> Staged<ROW_BYTES> {
+        let first: Shared<u8> = s.shared();
+        Staged::at(first.at(2 * TILE_M * ROW_BYTES).row(slab % 2, TILE_N * ROW_BYTES))
     }
 }
 

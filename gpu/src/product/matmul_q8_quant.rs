@@ -79,8 +79,9 @@ use core::marker::PhantomData;
 
 use super::activations::Q8Row;
 use super::problem::{PIECES, Pending, Product, SLAB, place_of_piece};
+use super::slabs::Slabs;
 use super::staged::{Rows, Staged};
-use super::tiling::{FRAGMENT, MOST, Output, Sums, Tiling};
+use super::tiling::{FRAGMENT, MOST, Sums, Tiling};
 use crate::fragment::mma;
 use crate::quant::Format;
 use crate::quant::planes::{PIECE_ELEMENTS, Pieces, RUNS};
@@ -199,37 +200,95 @@ impl<S: Simt, B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u3
 {
     #[inline(always)]
     unsafe fn run(self, s: S) {
-        let (tiling, product) = (Self::TILING, self.product);
-        let (row, column) = tiling.place(s.block().x, product.m, product.n);
-        let mut sums: Sums = [[[0.0; 8]; MOST]; MOST];
-        let slabs = product.slabs();
-        // SAFETY: what is staged lies inside its slab, and comes from inside its matrix or is zero.
-        // A slab is read after its wait and a barrier, and written again after the next barrier,
-        // which every warp reaches when it has multiplied it. A warp stores its own part of out.
-        unsafe {
-            if slabs > 0 {
-                self.copy_input(s, row, 0);
-                let pending = Pending::<B>::load(s, &product, tiling, column, 0);
-                Self::store_weights(s, pending, 0);
+        // SAFETY: the caller's.
+        unsafe { self.go_through(s) }
+    }
+}
+
+impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const WARPS_N: u32> Slabs
+    for MatmulQ8Quant<B, TILE_M, TILE_N, WARPS_M, WARPS_N>
+{
+    type Block = B;
+    const TILES: Tiling = Self::TILING;
+
+    #[inline(always)]
+    fn product(&self) -> Product {
+        self.product
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn copy_input<S: Simt>(&self, s: S, first_row: u32, slab: u32) {
+        let Product { input: matrix, m: rows, k: columns, .. } = self.product;
+        let planes = Q8Row::new(columns);
+        let stride = planes.bytes();
+        let from = Rows { matrix, stride, rows, columns, row: first_row, column: slab * ROW_BYTES };
+        // SAFETY: the caller's; K is a multiple of a chunk's 16 elements.
+        unsafe { Self::input(s, slab).copy(s, Self::TILING.threads(), TILE_M, from) };
+
+        let row = s.thread();
+        if row < TILE_M {
+            // 32 elements have a scale of four bytes and two sums of four.
+            let blocks = columns.saturating_sub(slab * SLAB).min(SLAB) / PIECE_ELEMENTS;
+            let blocks = if first_row + row < rows { blocks } else { 0 };
+            let of_row = matrix.row(first_row + row, stride);
+            let scales: Global<f32> = of_row.at(u64::from(planes.scales() + slab * (PIECES * 4))).cast();
+            let sums: Global<f32> = of_row.at(u64::from(planes.sums() + slab * (PIECES * 8))).cast();
+            // SAFETY: the caller's; only the blocks that exist are read.
+            unsafe {
+                s.copy_async::<8, _>(Self::input_scales(s, slab, row), scales, 4 * blocks);
+                if B::HAS_MIN {
+                    s.copy_async::<16, _>(Self::input_sums(s, slab, row), sums, 8 * blocks);
+                }
             }
-            for slab in 0..slabs {
-                s.copy_async_wait::<0>();
-                s.barrier();
-                // After the last slab comes one that nobody reads: cheaper than to ask.
-                self.copy_input(s, row, slab + 1);
-                let pending = Pending::<B>::load(s, &product, tiling, column, slab + 1);
-                Self::multiply(s, slab, &mut sums);
-                Self::store_weights(s, pending, slab + 1);
+        }
+        s.copy_async_commit();
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn store_weights<S: Simt>(s: S, pending: Pending<B>, slab: u32) {
+        let stage = Self::weights(s, slab);
+        pending.each(Self::TILING, |words, i| {
+            let (row, piece) = place_of_piece(s, Self::TILING, i);
+            let runs = B::unpack(s, words, slab * PIECES + piece);
+            for (run, group) in runs.iter().zip(0..) {
+                // SAFETY: the caller's; every piece is of one thread.
+                unsafe {
+                    s.store_shared(stage.chunk(row, RUNS as u32 * piece + group), run.quants);
+                    if group < Self::GROUPS {
+                        let pair = [run.scale, -run.min];
+                        s.store_shared(Self::scale(s, slab, piece, group, row), pair);
+                    }
+                }
             }
-            s.copy_async_wait::<0>();
-            let (down, right) = tiling.place_of_warp(s.warp());
-            Output { out: product.out, bias: product.bias, m: product.m, n: product.n }.store(
-                s,
-                tiling,
-                &sums,
-                row + down,
-                column + right,
-            );
+        });
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn multiply<S: Simt>(s: S, slab: u32, sums: &mut Sums) {
+        let (down, right) = Self::TILING.place_of_warp(s.warp());
+        // A lane's first row and column of a product; its second row is 8 further down, its second
+        // column the next.
+        let (row, column) = mma::c(s.lane(), 0);
+        let slab = Slab {
+            input: Self::input(s, slab).left(s.lane(), down),
+            weights: Self::weights(s, slab).right(s.lane(), right),
+            scales: Self::scale(s, slab, 0, 0, right + column).cast(),
+            input_scales: Self::input_scales(s, slab, down + row),
+            input_sums: Self::input_sums(s, slab, down + row),
+        };
+        for piece in 0..PIECES {
+            for group in 0..Self::GROUPS {
+                if piece + group > 0 {
+                    // Nobody has to wait. Without it `ptxas` mixes the groups' instructions until
+                    // registers run out.
+                    s.warp_sync();
+                }
+                // SAFETY: the caller's.
+                unsafe { Self::multiply_group(s, slab, piece, group, sums) };
+            }
         }
     }
 }
@@ -268,98 +327,10 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
         pieces.row(group, Self::GROUP_BYTES).cast().at(row)
     }
 
-    /// Begins to copy a slab of the tile's input, and closes the group.
-    ///
-    /// # Safety
-    /// As [`Staged::copy`].
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn copy_input<S: Simt>(&self, s: S, first_row: u32, slab: u32) {
-        let Product { input: matrix, m: rows, k: columns, .. } = self.product;
-        let planes = Q8Row::new(columns);
-        let stride = planes.bytes();
-        let from = Rows { matrix, stride, rows, columns, row: first_row, column: slab * ROW_BYTES };
-        // SAFETY: the caller's; K is a multiple of a chunk's 16 elements.
-        unsafe { Self::input(s, slab).copy(s, Self::TILING.threads(), TILE_M, from) };
-
-        let row = s.thread();
-        if row < TILE_M {
-            // 32 elements have a scale of four bytes and two sums of four.
-            let blocks = columns.saturating_sub(slab * SLAB).min(SLAB) / PIECE_ELEMENTS;
-            let blocks = if first_row + row < rows { blocks } else { 0 };
-            let of_row = matrix.row(first_row + row, stride);
-            let scales: Global<f32> = of_row.at(u64::from(planes.scales() + slab * (PIECES * 4))).cast();
-            let sums: Global<f32> = of_row.at(u64::from(planes.sums() + slab * (PIECES * 8))).cast();
-            // SAFETY: the caller's; only the blocks that exist are read.
-            unsafe {
-                s.copy_async::<8, _>(Self::input_scales(s, slab, row), scales, 4 * blocks);
-                if B::HAS_MIN {
-                    s.copy_async::<16, _>(Self::input_sums(s, slab, row), sums, 8 * blocks);
-                }
-            }
-        }
-        s.copy_async_commit();
-    }
-
-    /// Unpacks a thread's pieces into a slab.
-    ///
-    /// # Safety
-    /// Nobody else uses the slab until a barrier.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn store_weights<S: Simt>(s: S, pending: Pending<B>, slab: u32) {
-        let stage = Self::weights(s, slab);
-        pending.each(Self::TILING, |words, i| {
-            let (row, piece) = place_of_piece(s, Self::TILING, i);
-            let runs = B::unpack(s, words, slab * PIECES + piece);
-            for (run, group) in runs.iter().zip(0..) {
-                // SAFETY: the caller's; every piece is of one thread.
-                unsafe {
-                    s.store_shared(stage.chunk(row, RUNS as u32 * piece + group), run.quants);
-                    if group < Self::GROUPS {
-                        let pair = [run.scale, -run.min];
-                        s.store_shared(Self::scale(s, slab, piece, group, row), pair);
-                    }
-                }
-            }
-        });
-    }
-
-    /// Adds a slab's products to a warp's sums.
-    ///
-    /// # Safety
-    /// The slab is staged, visible, and stays.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn multiply<S: Simt>(s: S, slab: u32, sums: &mut Sums) {
-        let (down, right) = Self::TILING.place_of_warp(s.warp());
-        // A lane's first row and column of a product; its second row is 8 further down, its second
-        // column the next.
-        let (row, column) = mma::c(s.lane(), 0);
-        let slab = Slab {
-            input: Self::input(s, slab).left(s.lane(), down),
-            weights: Self::weights(s, slab).right(s.lane(), right),
-            scales: Self::scale(s, slab, 0, 0, right + column).cast(),
-            input_scales: Self::input_scales(s, slab, down + row),
-            input_sums: Self::input_sums(s, slab, down + row),
-        };
-        for piece in 0..PIECES {
-            for group in 0..Self::GROUPS {
-                if piece + group > 0 {
-                    // Nobody has to wait. Without it `ptxas` mixes the groups' instructions until
-                    // registers run out.
-                    s.warp_sync();
-                }
-                // SAFETY: the caller's.
-                unsafe { Self::multiply_group(s, slab, piece, group, sums) };
-            }
-        }
-    }
-
     /// Adds the products of a group, 32 or 16 elements.
     ///
     /// # Safety
-    /// As [`multiply`](Self::multiply).
+    /// As [`Slabs::multiply`].
     #[inline(always)]
     #[track_caller]
     unsafe fn multiply_group<S: Simt>(s: S, slab: Slab, piece: u32, group: u32, sums: &mut Sums) {

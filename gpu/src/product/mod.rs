@@ -9,6 +9,7 @@ mod matmul_f16_quant;
 mod matmul_q8_quant;
 pub mod matvec;
 mod problem;
+mod slabs;
 mod staged;
 mod tiling;
 
