@@ -9,8 +9,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+#[path = "support/machine.rs"]
+mod machine;
+#[cfg(cuda)]
 #[path = "support/probes.rs"]
-#[allow(dead_code, reason = "this binary uses a part of it")]
 mod probes;
 #[path = "support/random.rs"]
 #[allow(dead_code, reason = "this binary uses a part of it")]
@@ -18,7 +20,7 @@ mod random;
 
 use gpu::probe::ProbeApproximations;
 use gpu::simt::emulator::{Emulator, Memory};
-use probes::say;
+use machine::say;
 use random::{Random, uniform};
 
 /// The three functions, in the order of the probe.
@@ -189,7 +191,8 @@ fn an_error_beyond_a_bound_is_found() {
 #[test]
 fn approximations_keep_their_bounds_on_a_device() {
     use lanemap::cuda::{Buffer, ops};
-    use probes::{Guarded, stream};
+    use machine::stream;
+    use probes::Guarded;
 
     let Some(stream) = stream("approximations_keep_their_bounds_on_a_device") else { return };
     let launch = |x: &[f32]| {

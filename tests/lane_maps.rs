@@ -12,8 +12,10 @@
 
 #[path = "support/lane_map.rs"]
 mod lane_map;
+#[path = "support/machine.rs"]
+mod machine;
+#[cfg(cuda)]
 #[path = "support/probes.rs"]
-#[allow(dead_code, reason = "this binary uses a part of it")]
 mod probes;
 #[path = "support/random.rs"]
 #[allow(dead_code, reason = "this binary uses a part of it")]
@@ -30,7 +32,7 @@ use gpu::simt::emulator::{Emulator, Lane, Memory};
 use gpu::simt::{Global, Kernel};
 use half::f16;
 use lane_map::{Dump, of_loads, of_mma, of_wgmma, whole};
-use probes::say;
+use machine::say;
 use random::Random;
 
 /// What a machine answers to the probes that every machine plays; `None` of what it has not.
@@ -263,7 +265,8 @@ mod on_a_device {
     use lanemap::cuda::{Buffer, Error, Stream, ViewMut, ops};
 
     use super::*;
-    use crate::probes::{Guarded, stream};
+    use crate::machine::stream;
+    use crate::probes::Guarded;
 
     /// No answer.
     const NAN: f32 = f32::from_bits(0x7fc0_1234);

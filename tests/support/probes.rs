@@ -1,70 +1,43 @@
-//! A device for the tests of probes, and memory of it whose bounds are watched.
+//! Memory of a device between bands, filled with a value that the probe in question never answers.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use std::io::{self, Write};
+use std::ops::Range;
 
-/// A line on stderr, which cargo does not hide, in one piece.
-pub(crate) fn say(line: &str) {
-    io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
+use bytemuck::Pod;
+use lanemap::cuda::{Buffer, Stream, ViewMut};
+
+/// Elements before and after each view.
+const BAND: usize = 1024;
+
+/// An output between two bands that nobody may write.
+pub(crate) struct Guarded<T: Pod> {
+    buffer: Buffer<T>,
+    inside: Range<usize>,
+    fill: T,
 }
 
-#[cfg(cuda)]
-pub(crate) use device::{Guarded, stream};
-
-#[cfg(cuda)]
-mod device {
-    use std::ops::Range;
-
-    use bytemuck::Pod;
-    use lanemap::cuda::{self, Buffer, Device, Error, Stream, ViewMut};
-
-    use super::say;
-
-    /// A stream of the first device, unless there is none.
-    pub(crate) fn stream(test: &str) -> Option<Stream> {
-        match cuda::devices() {
-            Ok(_) => Some(Device::open(0).unwrap().stream().unwrap()),
-            Err(Error::Unavailable(why)) => {
-                say(&format!("NO DEVICE: {test}: {why}"));
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
+impl<T: Pod> Guarded<T> {
+    /// `len` elements, all `fill`, and so are the bands: a value that no kernel writes.
+    pub(crate) fn new(stream: &Stream, len: usize, fill: T) -> Self {
+        let buffer = Buffer::from_slice(stream.device(), &vec![fill; len + 2 * BAND]).unwrap();
+        Self { buffer, inside: BAND..BAND + len, fill }
     }
 
-    /// Elements before and after each view.
-    const BAND: usize = 1024;
-
-    /// An output between two bands that nobody may write.
-    pub(crate) struct Guarded<T: Pod> {
-        buffer: Buffer<T>,
-        inside: Range<usize>,
-        fill: T,
+    pub(crate) fn view_mut(&mut self) -> ViewMut<'_, T> {
+        self.buffer.slice_mut(self.inside.clone())
     }
 
-    impl<T: Pod> Guarded<T> {
-        /// `len` elements, all `fill`, and so are the bands: a value that no kernel writes.
-        pub(crate) fn new(stream: &Stream, len: usize, fill: T) -> Self {
-            let buffer = Buffer::from_slice(stream.device(), &vec![fill; len + 2 * BAND]).unwrap();
-            Self { buffer, inside: BAND..BAND + len, fill }
-        }
-
-        pub(crate) fn view_mut(&mut self) -> ViewMut<'_, T> {
-            self.buffer.slice_mut(self.inside.clone())
-        }
-
-        /// The elements, if the bands are whole to the bit and each element was written.
-        pub(crate) fn read(&self) -> Vec<T> {
-            let all = self.buffer.read().unwrap();
-            let untouched = |x: &T| bytemuck::bytes_of(x) == bytemuck::bytes_of(&self.fill);
-            let (before, rest) = all.split_at(BAND);
-            let (elements, after) = rest.split_at(self.inside.len());
-            assert!(before.iter().all(untouched), "something was written before the output");
-            assert!(after.iter().all(untouched), "something was written after the output");
-            let missed = elements.iter().position(untouched);
-            assert!(missed.is_none(), "[{}] was not written", missed.unwrap_or_default());
-            elements.to_vec()
-        }
+    /// The elements, if the bands are whole to the bit and each element was written.
+    pub(crate) fn read(&self) -> Vec<T> {
+        let all = self.buffer.read().unwrap();
+        let untouched = |x: &T| bytemuck::bytes_of(x) == bytemuck::bytes_of(&self.fill);
+        let (before, rest) = all.split_at(BAND);
+        let (elements, after) = rest.split_at(self.inside.len());
+        assert!(before.iter().all(untouched), "something was written before the output");
+        assert!(after.iter().all(untouched), "something was written after the output");
+        let missed = elements.iter().position(untouched);
+        assert!(missed.is_none(), "[{}] was not written", missed.unwrap_or_default());
+        elements.to_vec()
     }
 }
