@@ -11,7 +11,7 @@ use std::sync::Arc;
 use gpu::quant::Format;
 use lanemap::cpu::{CpuBackend, CpuOptions};
 use lanemap::model::Config;
-use lanemap::session::{Backend, BackendError, Session, SessionError};
+use lanemap::session::{Backend, BackendError, Session, SessionError, Step, Wanted};
 use support::loaded::{Loaded, MODES, bits, decode, prefill};
 use support::tiny::{Spec, Tiny, random_tokens};
 
@@ -177,15 +177,33 @@ impl Backend for Failing {
         self.inner.description()
     }
 
-    fn allocate(&mut self, context: usize) -> Result<(), BackendError> {
-        self.inner.allocate(context)
+    fn allocate(&mut self, context: usize, sequences: usize) -> Result<(), BackendError> {
+        self.inner.allocate(context, sequences)
     }
 
-    fn forward(&mut self, tokens: &[u32], start: usize, logits: bool) -> Result<&[f32], BackendError> {
+    fn prefill(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+        start: usize,
+        wanted: Wanted,
+    ) -> Result<&[f32], BackendError> {
+        self.pass()?;
+        self.inner.prefill(sequence, tokens, start, wanted)
+    }
+
+    fn decode(&mut self, steps: &[Step]) -> Result<&[f32], BackendError> {
+        self.pass()?;
+        self.inner.decode(steps)
+    }
+}
+
+impl Failing {
+    fn pass(&mut self) -> Result<(), BackendError> {
         self.passes += 1;
         match self.passes {
-            3 | 5 => Err(BackendError::OutOfMemory { context: 0, needed_mib: 0 }),
-            _ => self.inner.forward(tokens, start, logits),
+            3 | 5 => Err(BackendError::OutOfMemory { context: 0, sequences: 1, needed_mib: 0 }),
+            _ => Ok(()),
         }
     }
 }
@@ -205,4 +223,47 @@ fn a_failed_pass_fills_no_position() {
     assert!(matches!(session.decode(tokens[96]), Err(SessionError::Backend(_))));
     assert_eq!(session.position(), 96);
     assert_eq!(bits(session.decode(tokens[96]).unwrap()), whole);
+}
+
+/// Sequences side by side are as each alone.
+#[test]
+fn sequences_do_not_touch_each_other() {
+    for (spec, exact) in WIDE.into_iter().flat_map(|spec| MODES.map(|exact| (spec, exact))) {
+        let loaded = Loaded::new(&Tiny::new(spec));
+        let prompts: Vec<_> =
+            [5, 33, 1].into_iter().map(|len| random_tokens(spec.vocab, len, 70 + len as u64)).collect();
+        let go = &mut |_: usize, _: usize| ControlFlow::Continue(());
+        let mut together = loaded.sessions(exact, 2, prompts.len());
+        for (sequence, prompt) in prompts.iter().enumerate() {
+            let mut alone = loaded.session(exact, 2);
+            let expected = bits(alone.prefill(prompt, 512, go).unwrap());
+            assert_eq!(bits(together.prefill_sequence(sequence, prompt, 512, go).unwrap()), expected);
+        }
+        let rows = together.decode_batch(&[(2, 3), (0, 4), (1, 5)]).unwrap().to_vec();
+        for (row, (sequence, token)) in rows.chunks_exact(spec.vocab).zip([(2, 3), (0, 4), (1, 5)]) {
+            let mut alone = loaded.session(exact, 2);
+            alone.prefill(&prompts[sequence], 512, go).unwrap();
+            assert_eq!(bits(row), bits(alone.decode(token).unwrap()), "{}: sequence {sequence}", spec.arch);
+        }
+        let twice = together.decode_batch(&[(1, 3), (1, 4)]).unwrap_err().to_string();
+        assert!(twice.contains("sequence 1"), "{twice}");
+        let absent = together.decode_batch(&[(3, 3)]).unwrap_err().to_string();
+        assert!(absent.contains("sequence 3") && absent.contains("has 3"), "{absent}");
+    }
+}
+
+/// The logits after each token of a prompt are those after its beginnings.
+#[test]
+fn each_row_of_a_prompt() {
+    for (spec, exact) in WIDE.into_iter().flat_map(|spec| MODES.map(|exact| (spec, exact))) {
+        let loaded = Loaded::new(&Tiny::new(spec));
+        let tokens = random_tokens(spec.vocab, 40, 9);
+        let mut session = loaded.session(exact, 2);
+        let rows = session.prefill_each(&tokens).unwrap().to_vec();
+        assert_eq!((rows.len(), session.position()), (40 * spec.vocab, 40));
+        session.rewind(0);
+        for (token, row) in tokens.iter().zip(rows.chunks_exact(spec.vocab)) {
+            assert_eq!(bits(row), bits(session.decode(*token).unwrap()), "{}: exact {exact}", spec.arch);
+        }
+    }
 }

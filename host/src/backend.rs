@@ -2,7 +2,10 @@
 
 use crate::model::Config;
 
-/// What runs the decoder for one sequence.
+/// What runs the decoder for a number of sequences, each with a KV cache of its own.
+///
+/// The caller guarantees that token ids are below `vocab_size`, that sequences are among the allocated
+/// ones and that positions are within the allocated context and follow on what the cache has.
 pub trait Backend: Send {
     /// The model's description.
     fn config(&self) -> &Config;
@@ -10,22 +13,86 @@ pub trait Backend: Send {
     /// A short description for people: device, instruction set, threads, mode.
     fn description(&self) -> String;
 
-    /// Allocates the KV cache of `context` positions, in place of an earlier one.
+    /// Allocates the KV caches of `sequences` sequences, at least 1, of `context` positions each, in place
+    /// of earlier ones.
     ///
     /// # Errors
     /// [`BackendError`] if there is not the memory for it.
-    fn allocate(&mut self, context: usize) -> Result<(), BackendError>;
+    fn allocate(&mut self, context: usize, sequences: usize) -> Result<(), BackendError>;
 
-    /// Evaluates `tokens` at the positions `start..`, which have all positions before them in
-    /// the cache. With `logits` it returns those after the last token, `vocab_size` long;
-    /// without, the product with the output matrix is spared and the slice is empty.
+    /// Evaluates prompt tokens of one sequence at the positions `start..`, at least one. Returns a row of
+    /// logits, `vocab_size` long, for each position that `wanted` names, one behind the other.
     ///
-    /// The caller guarantees that the ids are below `vocab_size` and the positions within the
-    /// allocated context.
+    /// However a prompt is cut into calls, its logits are the same to the bit.
     ///
     /// # Errors
     /// [`BackendError`] if the device fails.
-    fn forward(&mut self, tokens: &[u32], start: usize, logits: bool) -> Result<&[f32], BackendError>;
+    fn prefill(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+        start: usize,
+        wanted: Wanted,
+    ) -> Result<&[f32], BackendError>;
+
+    /// Evaluates one generated token of each of some sequences, none of them twice and at least one; rows
+    /// of logits in their order. A row is the same to the bit whatever stands beside it.
+    ///
+    /// # Errors
+    /// [`BackendError`] if the device fails.
+    fn decode(&mut self, steps: &[Step]) -> Result<&[f32], BackendError>;
+
+    /// As [`decode`](Self::decode), and returns only the token with the largest logit of each row, of equal
+    /// ones the lowest; NaN is less than every number. Where logits are on another device, they stay there.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode).
+    fn decode_greedy(&mut self, steps: &[Step]) -> Result<Vec<u32>, BackendError> {
+        let vocab_size = self.config().vocab_size;
+        Ok(self.decode(steps)?.chunks_exact(vocab_size).map(largest).collect())
+    }
+}
+
+/// Which of a prompt's logits are wanted: the product with the output matrix is spared for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// None.
+    Nothing,
+    /// Those after the last token.
+    Last,
+    /// Those after every token.
+    Each,
+}
+
+impl Wanted {
+    /// How many rows of logits that is of `tokens` tokens.
+    #[must_use]
+    pub const fn rows(self, tokens: usize) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Last => 1,
+            Self::Each => tokens,
+        }
+    }
+}
+
+/// A token to evaluate in a step of decoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Whose it is.
+    pub sequence: usize,
+    /// Its id.
+    pub token: u32,
+    /// Its position.
+    pub position: usize,
+}
+
+/// The token with the largest logit, see [`Backend::decode_greedy`].
+fn largest(logits: &[f32]) -> u32 {
+    let best = |best: (u32, f32), next: (u32, f32)| {
+        if next.1 > best.1 || best.1.is_nan() && !next.1.is_nan() { next } else { best }
+    };
+    (0..).zip(logits.iter().copied()).reduce(best).map_or(0, |(token, _)| token)
 }
 
 /// A backend's failure.
@@ -33,12 +100,15 @@ pub trait Backend: Send {
 pub enum BackendError {
     /// The KV cache does not fit.
     #[error(
-        "a context of {context} positions needs {needed_mib} MiB for its KV cache, which the system refuses; \
-         use a smaller one (--ctx)"
+        "{} of {context} positions needs {needed_mib} MiB for its KV cache, which the system refuses; \
+         use a smaller one (--ctx)",
+        if *sequences == 1 { "a context".to_owned() } else { format!("{sequences} contexts") }
     )]
     OutOfMemory {
         /// Positions asked for.
         context: usize,
+        /// Sequences of so many.
+        sequences: usize,
         /// MiB that they need.
         needed_mib: u128,
     },

@@ -30,8 +30,12 @@ impl Loaded {
     }
 
     pub(crate) fn session(&self, exact: bool, threads: usize) -> Session {
+        self.sessions(exact, threads, 1)
+    }
+
+    pub(crate) fn sessions(&self, exact: bool, threads: usize, sequences: usize) -> Session {
         let backend = CpuBackend::new(Arc::clone(&self.model), CpuOptions { threads, exact }).unwrap();
-        Session::new(Box::new(backend), 128).unwrap()
+        Session::with_sequences(Box::new(backend), 128, sequences).unwrap()
     }
 }
 

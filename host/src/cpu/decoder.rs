@@ -6,6 +6,7 @@ use super::attention::{self, Shape};
 use super::cache::KvCache;
 use super::ops;
 use super::product::{Input, Product, multiply};
+use crate::backend::Wanted;
 use crate::model::{Config, Layer, Matrix, Model, RopeTable};
 
 /// A model with what a forward pass needs besides the KV cache.
@@ -52,13 +53,13 @@ impl Decoder {
         self.exact
     }
 
-    /// Evaluates `tokens` at positions `start..`; see [`crate::backend::Backend::forward`].
+    /// Evaluates `tokens` at positions `start..`; see [`crate::backend::Backend::prefill`].
     pub(super) fn forward(
         &mut self,
         cache: &mut KvCache,
         tokens: &[u32],
         start: usize,
-        logits: bool,
+        wanted: Wanted,
     ) -> &[f32] {
         let Self { model, exact, rope, rope_sliding, buffers } = self;
         let (config, exact) = (model.config(), *exact);
@@ -79,13 +80,14 @@ impl Decoder {
             pass.attention(index, layer, rope, cache, buffers);
             pass.feed_forward(layer, buffers);
         }
-        if !logits {
+        let rows = wanted.rows(tokens.len());
+        buffers.logits.resize(rows * config.vocab_size, 0.0);
+        if rows == 0 {
             return &[];
         }
-        let last = &buffers.residual[(tokens.len() - 1) * config.width..];
-        let normed = &mut buffers.normed[..config.width];
-        ops::rms_norm(last, model.output_norm(), config.norm_epsilon, normed);
-        buffers.logits.resize(config.vocab_size, 0.0);
+        let last = &buffers.residual[(tokens.len() - rows) * config.width..];
+        let normed = &mut buffers.normed[..rows * config.width];
+        pass.norm(last, model.output_norm(), normed);
         pass.product(normed, [(model.output(), &mut buffers.logits[..])]);
         if let Some(cap) = config.logit_softcap {
             for logit in &mut buffers.logits {

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::backend::{Backend, BackendError};
+use crate::backend::{Backend, BackendError, Step, Wanted};
 use crate::model::{Config, Model};
 
 use cache::KvCache;
@@ -41,11 +41,14 @@ pub struct CpuOptions {
     pub exact: bool,
 }
 
-/// The decoder on the CPU, for one sequence.
+/// The decoder on the CPU.
 pub struct CpuBackend {
     decoder: Decoder,
     pool: ThreadPool,
-    cache: Option<KvCache>,
+    /// One for each sequence.
+    caches: Vec<KvCache>,
+    /// Rows of a step of several sequences.
+    rows: Vec<f32>,
 }
 
 impl CpuBackend {
@@ -64,7 +67,7 @@ impl CpuBackend {
             .num_threads(threads)
             .build()
             .map_err(|error| BackendError::Threads { threads, reason: error.to_string() })?;
-        Ok(Self { decoder: Decoder::new(model, options.exact), pool, cache: None })
+        Ok(Self { decoder: Decoder::new(model, options.exact), pool, caches: Vec::new(), rows: Vec::new() })
     }
 
     /// Threads that it runs on.
@@ -85,19 +88,42 @@ impl Backend for CpuBackend {
         format!("CPU, {}, {} threads, {mode}", InstructionSet::selected().name(), self.threads())
     }
 
-    fn allocate(&mut self, context: usize) -> Result<(), BackendError> {
+    fn allocate(&mut self, context: usize, sequences: usize) -> Result<(), BackendError> {
         let Config { layers, kv_heads, head_dim, .. } = *self.decoder.config();
-        self.cache = None;
-        self.cache = Some(KvCache::new(layers, context, kv_heads, head_dim).ok_or_else(|| {
-            let needed_mib = KvCache::byte_len(layers, context, kv_heads, head_dim) >> 20;
-            BackendError::OutOfMemory { context, needed_mib }
-        })?);
+        self.caches = Vec::new();
+        let new = |_| KvCache::new(layers, context, kv_heads, head_dim);
+        self.caches = (0..sequences).map(new).collect::<Option<_>>().ok_or_else(|| {
+            let bytes =
+                KvCache::byte_len(layers, context, kv_heads, head_dim).saturating_mul(sequences as u128);
+            BackendError::OutOfMemory { context, sequences, needed_mib: bytes >> 20 }
+        })?;
         Ok(())
     }
 
-    fn forward(&mut self, tokens: &[u32], start: usize, logits: bool) -> Result<&[f32], BackendError> {
-        let Self { decoder, pool, cache } = self;
-        let cache = cache.as_mut().expect("a session allocates the cache before it evaluates tokens");
-        Ok(pool.install(|| decoder.forward(cache, tokens, start, logits)))
+    fn prefill(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+        start: usize,
+        wanted: Wanted,
+    ) -> Result<&[f32], BackendError> {
+        let Self { decoder, pool, caches, .. } = self;
+        let cache = &mut caches[sequence];
+        Ok(pool.install(|| decoder.forward(cache, tokens, start, wanted)))
+    }
+
+    fn decode(&mut self, steps: &[Step]) -> Result<&[f32], BackendError> {
+        let Self { decoder, pool, caches, rows } = self;
+        pool.install(|| {
+            if let &[Step { sequence, token, position }] = steps {
+                return Ok(decoder.forward(&mut caches[sequence], &[token], position, Wanted::Last));
+            }
+            rows.clear();
+            for &Step { sequence, token, position } in steps {
+                let cache = &mut caches[sequence];
+                rows.extend_from_slice(decoder.forward(cache, &[token], position, Wanted::Last));
+            }
+            Ok(&rows[..])
+        })
     }
 }

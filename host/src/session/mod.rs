@@ -1,8 +1,8 @@
-//! A sequence on a backend: its KV cache, prefill and decode.
+//! Sequences on a backend: their KV caches, prefill and decode.
 
 use std::ops::ControlFlow;
 
-pub use crate::backend::{Backend, BackendError};
+pub use crate::backend::{Backend, BackendError, Step, Wanted};
 use crate::model::Config;
 
 /// Why a session did not evaluate its tokens.
@@ -30,6 +30,20 @@ pub enum SessionError {
         /// Tokens in the vocabulary.
         vocab_size: usize,
     },
+    /// The session has fewer sequences.
+    #[error("there is no sequence {sequence}: the session has {sequences}, counted from 0")]
+    NoSuchSequence {
+        /// The one that was named.
+        sequence: usize,
+        /// How many there are.
+        sequences: usize,
+    },
+    /// A step has two tokens of one sequence.
+    #[error("a step has two tokens of sequence {sequence}: the second needs the first's result")]
+    Twice {
+        /// The sequence.
+        sequence: usize,
+    },
     /// The caller's `progress` asked to stop.
     #[error("interrupted after {done} of {total} tokens")]
     Interrupted {
@@ -40,21 +54,35 @@ pub enum SessionError {
     },
 }
 
-/// One sequence: which positions are filled, and the backend that holds them.
+/// Some sequences: which positions of each are filled, and the backend that holds them. What names no
+/// sequence is about the first.
 pub struct Session {
     backend: Box<dyn Backend>,
     context: usize,
-    position: usize,
+    positions: Vec<usize>,
 }
 
 impl Session {
-    /// A session with room for `context` positions.
+    /// A session of one sequence with room for `context` positions.
     ///
     /// # Errors
     /// [`BackendError`] if the KV cache does not fit into memory.
-    pub fn new(mut backend: Box<dyn Backend>, context: usize) -> Result<Self, BackendError> {
-        backend.allocate(context)?;
-        Ok(Self { backend, context, position: 0 })
+    pub fn new(backend: Box<dyn Backend>, context: usize) -> Result<Self, BackendError> {
+        Self::with_sequences(backend, context, 1)
+    }
+
+    /// A session of `sequences` sequences (at least one) with room for `context` positions each.
+    ///
+    /// # Errors
+    /// [`BackendError`] if the KV caches do not fit into memory.
+    pub fn with_sequences(
+        mut backend: Box<dyn Backend>,
+        context: usize,
+        sequences: usize,
+    ) -> Result<Self, BackendError> {
+        let sequences = sequences.max(1);
+        backend.allocate(context, sequences)?;
+        Ok(Self { backend, context, positions: vec![0; sequences] })
     }
 
     /// The model's description.
@@ -69,21 +97,27 @@ impl Session {
         self.backend.description()
     }
 
+    /// Sequences.
+    #[must_use]
+    pub fn sequences(&self) -> usize {
+        self.positions.len()
+    }
+
     /// Positions that are filled.
     #[must_use]
     pub fn position(&self) -> usize {
-        self.position
+        self.positions[0]
     }
 
-    /// Positions there is room for.
+    /// Positions that each sequence has room for.
     #[must_use]
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// Forgets all positions from `position` on.
+    /// Forgets all positions from `position` on, of every sequence.
     pub fn rewind(&mut self, position: usize) {
-        self.position = self.position.min(position);
+        self.positions.iter_mut().for_each(|own| *own = position.min(*own));
     }
 
     /// Evaluates prompt tokens in chunks of `batch` and returns the logits after the last one.
@@ -98,7 +132,21 @@ impl Session {
         batch: usize,
         progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<&[f32], SessionError> {
-        self.check(tokens)?;
+        self.prefill_sequence(0, tokens, batch, progress)
+    }
+
+    /// As [`prefill`](Self::prefill), for one of several sequences.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill).
+    pub fn prefill_sequence(
+        &mut self,
+        sequence: usize,
+        tokens: &[u32],
+        batch: usize,
+        progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<&[f32], SessionError> {
+        self.check(sequence, tokens)?;
         let (total, batch) = (tokens.len(), batch.max(1));
         let mut ask = |done| match progress(done, total) {
             ControlFlow::Continue(()) => Ok(()),
@@ -108,15 +156,26 @@ impl Session {
         let mut done = 0;
         for chunk in before.chunks(batch) {
             ask(done)?;
-            self.backend.forward(chunk, self.position, false)?;
+            self.backend.prefill(sequence, chunk, self.positions[sequence], Wanted::Nothing)?;
             // Only now: after a failure the session ends where the cache does.
-            self.position += chunk.len();
+            self.positions[sequence] += chunk.len();
             done += chunk.len();
         }
         ask(done)?;
-        let logits = self.backend.forward(last, self.position, true)?;
-        self.position += last.len();
+        let logits = self.backend.prefill(sequence, last, self.positions[sequence], Wanted::Last)?;
+        self.positions[sequence] += last.len();
         let _ = progress(total, total);
+        Ok(logits)
+    }
+
+    /// Evaluates prompt tokens of the first sequence in one chunk and returns the logits after each.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn prefill_each(&mut self, tokens: &[u32]) -> Result<&[f32], SessionError> {
+        self.check(0, tokens)?;
+        let logits = self.backend.prefill(0, tokens, self.positions[0], Wanted::Each)?;
+        self.positions[0] += tokens.len();
         Ok(logits)
     }
 
@@ -125,21 +184,68 @@ impl Session {
     /// # Errors
     /// [`SessionError`].
     pub fn decode(&mut self, token: u32) -> Result<&[f32], SessionError> {
-        self.check(&[token])?;
-        let logits = self.backend.forward(&[token], self.position, true)?;
-        self.position += 1;
+        self.decode_batch(&[(0, token)])
+    }
+
+    /// Evaluates one generated token and returns the one with the largest logit after it, see
+    /// [`Backend::decode_greedy`].
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn decode_greedy(&mut self, token: u32) -> Result<u32, SessionError> {
+        Ok(self.decode_batch_greedy(&[(0, token)])?[0])
+    }
+
+    /// Evaluates one generated token, given as sequence and id, of each of some sequences, and returns
+    /// rows of logits in their order.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn decode_batch(&mut self, tokens: &[(usize, u32)]) -> Result<&[f32], SessionError> {
+        let steps = self.steps(tokens)?;
+        let logits = self.backend.decode(&steps)?;
+        steps.iter().for_each(|step| self.positions[step.sequence] += 1);
         Ok(logits)
     }
 
-    fn check(&self, tokens: &[u32]) -> Result<(), SessionError> {
-        let vocab_size = self.config().vocab_size;
+    /// As [`decode_batch`](Self::decode_batch), and returns only the tokens with the largest logits.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn decode_batch_greedy(&mut self, tokens: &[(usize, u32)]) -> Result<Vec<u32>, SessionError> {
+        let steps = self.steps(tokens)?;
+        let best = self.backend.decode_greedy(&steps)?;
+        steps.iter().for_each(|step| self.positions[step.sequence] += 1);
+        Ok(best)
+    }
+
+    fn steps(&self, tokens: &[(usize, u32)]) -> Result<Vec<Step>, SessionError> {
+        if tokens.is_empty() {
+            return Err(SessionError::Empty);
+        }
+        let mut steps: Vec<Step> = Vec::with_capacity(tokens.len());
+        for &(sequence, token) in tokens {
+            self.check(sequence, &[token])?;
+            if steps.iter().any(|step| step.sequence == sequence) {
+                return Err(SessionError::Twice { sequence });
+            }
+            steps.push(Step { sequence, token, position: self.positions[sequence] });
+        }
+        Ok(steps)
+    }
+
+    fn check(&self, sequence: usize, tokens: &[u32]) -> Result<(), SessionError> {
+        let (sequences, vocab_size) = (self.sequences(), self.config().vocab_size);
+        let Some(position) = self.positions.get(sequence) else {
+            return Err(SessionError::NoSuchSequence { sequence, sequences });
+        };
         if tokens.is_empty() {
             return Err(SessionError::Empty);
         }
         if let Some(&id) = tokens.iter().find(|&&id| id as usize >= vocab_size) {
             return Err(SessionError::UnknownToken { id, vocab_size });
         }
-        let needed = self.position + tokens.len();
+        let needed = position + tokens.len();
         if needed > self.context {
             return Err(SessionError::ContextFull { needed, context: self.context });
         }

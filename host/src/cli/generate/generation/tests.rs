@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::*;
 use crate::model::{Activation, Architecture, Config, Rope, RopeOrder, RopeScaling};
 use crate::sampling::SamplingOptions;
-use crate::session::{Backend, BackendError};
+use crate::session::{Backend, BackendError, Step, Wanted};
 use crate::tokenizer::{RoleIds, TokenKind, Vocab};
 
 const END: u32 = 2;
@@ -63,16 +63,27 @@ impl Backend for Script {
         "script".into()
     }
 
-    fn allocate(&mut self, _: usize) -> Result<(), BackendError> {
+    fn allocate(&mut self, _: usize, _: usize) -> Result<(), BackendError> {
         Ok(())
     }
 
-    fn forward(&mut self, tokens: &[u32], start: usize, wanted: bool) -> Result<&[f32], BackendError> {
+    fn prefill(
+        &mut self,
+        _: usize,
+        tokens: &[u32],
+        start: usize,
+        wanted: Wanted,
+    ) -> Result<&[f32], BackendError> {
         self.calls.lock().unwrap().push((start, tokens.to_vec()));
         let last = start + tokens.len() - 1;
         self.logits = (0..VOCAB_SIZE).map(|id| -(id as f32)).collect();
         self.logits[self.script[last] as usize] = 1.0;
-        Ok(if wanted { &self.logits } else { &[] })
+        Ok(&self.logits[..wanted.rows(1) * VOCAB_SIZE])
+    }
+
+    fn decode(&mut self, steps: &[Step]) -> Result<&[f32], BackendError> {
+        let Step { sequence, token, position } = steps[0];
+        self.prefill(sequence, &[token], position, Wanted::Last)
     }
 }
 
