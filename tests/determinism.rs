@@ -177,6 +177,14 @@ impl Backend for Failing {
         self.inner.description()
     }
 
+    fn device(&self) -> String {
+        self.inner.device()
+    }
+
+    fn threads(&self) -> usize {
+        self.inner.threads()
+    }
+
     fn allocate(&mut self, context: usize, sequences: usize) -> Result<(), BackendError> {
         self.inner.allocate(context, sequences)
     }

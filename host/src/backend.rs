@@ -13,6 +13,12 @@ pub trait Backend: Send {
     /// A short description for people: device, instruction set, threads, mode.
     fn description(&self) -> String;
 
+    /// The device's name on the command line: `cpu`, `cuda:0`.
+    fn device(&self) -> String;
+
+    /// Threads of the CPU that work in it.
+    fn threads(&self) -> usize;
+
     /// Allocates the KV caches of `sequences` sequences, at least 1, of `context` positions each, in place
     /// of earlier ones.
     ///

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::{Samples, Test, mean_and_deviation};
 use crate::model::Model;
+use crate::session::Session;
 
 /// How a report is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -66,24 +67,24 @@ struct Row<'a> {
 }
 
 impl Report {
-    /// A report on `model` (read from `file`), run by the backend that `description` tells of.
+    /// A report on `model` (read from `file`), which `session` runs.
     #[must_use]
-    pub fn new(model: &Model, file: &str, description: &str, threads: usize, batch: usize) -> Self {
+    pub fn new(model: &Model, file: &str, session: &Session, batch: usize) -> Self {
         let config = model.config();
         let output = model.output().format();
         let weights = model.layers().first().map_or(output, |layer| layer.gate.format());
         Self {
             build_version: env!("CARGO_PKG_VERSION"),
             engine: "lanemap",
-            device: description.to_owned(),
-            backends: "CPU",
+            device: session.description(),
+            backends: if session.device() == "cpu" { "CPU" } else { "CUDA" },
             model_filename: file.to_owned(),
             model_type: format!("{} {} {weights}", config.architecture.name(), count(model.parameters())),
             model_size: model.byte_len(),
             model_n_params: model.parameters(),
             n_batch: batch,
             n_ubatch: batch,
-            n_threads: threads,
+            n_threads: session.threads(),
             type_k: CACHE_FORMAT,
             type_v: CACHE_FORMAT,
         }

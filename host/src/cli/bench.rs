@@ -9,7 +9,6 @@ use super::load::ModelFile;
 use super::machine::{MachineArgs, ModelArgs};
 use super::output::to_stdout;
 use crate::bench::{OutputFormat, Report, Test, run as measure};
-use crate::cpu::CpuBackend;
 use crate::session::Session;
 
 /// Measure prefill and decode speed, in llama-bench's terms
@@ -52,7 +51,7 @@ pub struct Args {
 /// A [`UsageError`] for tests that the model's context cannot hold, or none at all; another
 /// error when the model cannot be loaded or run, or the report cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let cpu = args.machine.cpu_options()?;
+    args.machine.check()?;
     let prompts = args.n_prompt.iter().map(|&tokens| Test::Prefill(tokens));
     let generations = args.n_gen.iter().map(|&tokens| Test::Decode(tokens));
     let tests: Vec<_> = prompts.chain(generations).filter(|test| test.tokens() > 0).collect();
@@ -66,10 +65,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let message = format!("a test of {longest} tokens does not fit into the model's context of {limit}");
         return Err(UsageError(message).into());
     }
-    let backend = CpuBackend::new(Arc::clone(&model), cpu)?;
-    let threads = backend.threads();
-    let mut session = Session::new(Box::new(backend), longest)?;
-    let report = Report::new(&model, &file.name(), &session.description(), threads, args.machine.batch);
+    let mut session = Session::new(args.machine.backend(Arc::clone(&model))?, longest)?;
+    let report = Report::new(&model, &file.name(), &session, args.machine.batch);
 
     let rounds = args.repetitions + usize::from(!args.no_warmup);
     let style = ProgressStyle::with_template("{msg:8} {wide_bar} {pos}/{len}")?;

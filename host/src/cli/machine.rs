@@ -1,10 +1,13 @@
 //! The flags that say which model runs, and on what.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::device::Device;
 use super::pull;
-use crate::cpu::CpuOptions;
+use crate::backend::Backend;
+use crate::cpu::{CpuBackend, CpuOptions};
+use crate::model::Model;
 
 /// Which model.
 #[derive(Debug, clap::Args)]
@@ -47,12 +50,21 @@ pub(super) struct MachineArgs {
 }
 
 impl MachineArgs {
-    /// How the CPU, which is the only device so far, is to run.
+    /// That the device is there, before anything slow is begun.
     ///
     /// # Errors
-    /// When another device is asked for.
-    pub(super) fn cpu_options(&self) -> anyhow::Result<CpuOptions> {
+    /// When it is not, or cannot run what is asked.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        self.device.resolve().map(drop)
+    }
+
+    /// The model on the device that is asked for.
+    ///
+    /// # Errors
+    /// When the device cannot run it.
+    pub(super) fn backend(&self, model: Arc<Model>) -> anyhow::Result<Box<dyn Backend>> {
         self.device.resolve()?;
-        Ok(CpuOptions { threads: self.threads, exact: self.exact })
+        let options = CpuOptions { threads: self.threads, exact: self.exact };
+        Ok(Box::new(CpuBackend::new(model, options)?))
     }
 }

@@ -69,12 +69,6 @@ impl CpuBackend {
             .map_err(|error| BackendError::Threads { threads, reason: error.to_string() })?;
         Ok(Self { decoder: Decoder::new(model, options.exact), pool, caches: Vec::new(), rows: Vec::new() })
     }
-
-    /// Threads that it runs on.
-    #[must_use]
-    pub fn threads(&self) -> usize {
-        self.pool.current_num_threads()
-    }
 }
 
 impl Backend for CpuBackend {
@@ -86,6 +80,14 @@ impl Backend for CpuBackend {
         let mode =
             if self.decoder.is_exact() { "exact (f32 activations, f64 sums)" } else { "8-bit activations" };
         format!("CPU, {}, {} threads, {mode}", InstructionSet::selected().name(), self.threads())
+    }
+
+    fn device(&self) -> String {
+        "cpu".to_owned()
+    }
+
+    fn threads(&self) -> usize {
+        self.pool.current_num_threads()
     }
 
     fn allocate(&mut self, context: usize, sequences: usize) -> Result<(), BackendError> {

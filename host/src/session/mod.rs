@@ -97,6 +97,18 @@ impl Session {
         self.backend.description()
     }
 
+    /// The device's name on the command line.
+    #[must_use]
+    pub fn device(&self) -> String {
+        self.backend.device()
+    }
+
+    /// Threads of the CPU that the backend works with.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.backend.threads()
+    }
+
     /// Sequences.
     #[must_use]
     pub fn sequences(&self) -> usize {

@@ -23,7 +23,6 @@ use super::load::ModelFile;
 use super::output::{note, to_stdout, unless_closed};
 use super::tokenize::piece;
 use super::{UsageError, prompt};
-use crate::cpu::CpuBackend;
 use crate::sampling::{Sampler, SamplingOptions};
 use crate::session::Session;
 use crate::tokenizer::Tokenizer;
@@ -42,7 +41,7 @@ const ANSWER_ROOM: usize = 1024;
 /// be loaded or run, or the text cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let options = args.sampling_options()?;
-    let cpu = args.run.machine.cpu_options()?;
+    args.run.machine.check()?;
     let text = prompt::read(args.prompt.given().map(AsRef::as_ref), args.prompt.file.as_deref())?;
     let path = args.run.model.path()?;
     interrupt::install()?;
@@ -61,7 +60,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let context = context_length(args.run.ctx, config.context_length, ids.len(), args.limit())?;
     let mut sampler = sampler(args, options, &tokenizer, config.vocab_size, context)?;
-    let mut session = Session::new(Box::new(CpuBackend::new(Arc::clone(&model), cpu)?), context)?;
+    let mut session = Session::new(args.run.machine.backend(Arc::clone(&model))?, context)?;
     let load = started.elapsed();
     info!("{}, context {context}", session.description());
 
@@ -92,8 +91,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let report = Report {
         model: file.name(),
         architecture: config.architecture.name(),
-        device: "cpu",
-        exact: cpu.exact,
+        device: session.device(),
+        exact: args.run.machine.exact,
         context,
         seed: sampler.seed(),
         prompt_ids: &ids,

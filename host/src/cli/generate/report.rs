@@ -15,7 +15,7 @@ pub(super) struct Report<'a> {
     /// The architecture that the file names.
     pub(super) architecture: &'a str,
     /// What it ran on.
-    pub(super) device: &'static str,
+    pub(super) device: String,
     /// Whether it ran in the exact mode.
     pub(super) exact: bool,
     /// Tokens that the context holds.
@@ -123,7 +123,7 @@ mod tests {
         let report = Report {
             model: "m.gguf".into(),
             architecture: "llama",
-            device: "cpu",
+            device: "cpu".to_owned(),
             exact: true,
             context: 64,
             seed: 7,

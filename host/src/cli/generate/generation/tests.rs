@@ -63,6 +63,14 @@ impl Backend for Script {
         "script".into()
     }
 
+    fn device(&self) -> String {
+        "script".into()
+    }
+
+    fn threads(&self) -> usize {
+        1
+    }
+
     fn allocate(&mut self, _: usize, _: usize) -> Result<(), BackendError> {
         Ok(())
     }
