@@ -2,14 +2,17 @@
 
 #![expect(unsafe_code, reason = "a launch is unsafe on a device, and the trait is one")]
 
+use std::convert::Infallible;
+use std::ops::Range;
+
 use bytemuck::Pod;
 use gpu::simt::emulator::Lane;
 use gpu::simt::{Kernel, Launch};
 
-use super::buffer::{Buffer, Owner};
+use super::buffer::{Buffer, Owner, View, ViewMut};
 use super::description::{Description, Resources};
 use super::error::{Error, Unavailable};
-use super::queue::Queue;
+use super::queue::{ModelQueue, Part, Queue};
 
 /// A device, of which there are none.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +117,52 @@ impl Queue for Stream {
     }
 
     fn synchronize(&self) -> Result<(), Error> {
+        match *self {}
+    }
+}
+
+impl ModelQueue for Stream {
+    type Host<T: Pod + Send> = Vec<T>;
+    type Graph = Infallible;
+
+    fn name(&self) -> String {
+        match *self {}
+    }
+
+    fn description(&self) -> String {
+        match *self {}
+    }
+
+    fn free_memory(&self) -> Result<Option<u64>, Error> {
+        match *self {}
+    }
+
+    fn host<T: Pod + Send>(&self, _len: usize) -> Result<Vec<T>, Error> {
+        match *self {}
+    }
+
+    fn write<T: Pod>(&self, _to: ViewMut<'_, T>, _elements: &[T]) -> Result<(), Error> {
+        match *self {}
+    }
+
+    fn read<T: Pod + Send>(&self, _into: &mut Vec<T>, _from: View<'_, T>) -> Result<(), Error> {
+        match *self {}
+    }
+
+    fn upload(
+        &self,
+        _parts: &[Part],
+        _make: &(dyn Fn(usize, Range<usize>, &mut [u8]) + Sync),
+        _progress: &mut dyn FnMut(usize),
+    ) -> Result<Vec<Buffer<u8>>, Error> {
+        match *self {}
+    }
+
+    fn capture(&self, _work: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Option<Infallible>, Error> {
+        match *self {}
+    }
+
+    fn replay(&self, _graph: &Infallible) -> Result<(), Error> {
         match *self {}
     }
 }

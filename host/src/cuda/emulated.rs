@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "a launch is unsafe on a device, and the trait is one")]
 
+use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,9 +11,9 @@ use bytemuck::Pod;
 use gpu::simt::emulator::{Counters, Emulator, Fault, Lane, Memory};
 use gpu::simt::{Global, Kernel};
 
-use super::buffer::{Buffer, Bytes, Owner, View};
+use super::buffer::{Buffer, Bytes, Owner, View, ViewMut};
 use super::error::Error;
-use super::queue::Queue;
+use super::queue::{ModelQueue, Part, Queue};
 
 /// The emulator and its memory. A launch is done when it returns.
 ///
@@ -136,6 +138,61 @@ impl Queue for Emulated {
 
     fn synchronize(&self) -> Result<(), Error> {
         Ok(())
+    }
+}
+
+impl ModelQueue for Emulated {
+    type Host<T: Pod + Send> = Vec<T>;
+    type Graph = Infallible;
+
+    fn name(&self) -> String {
+        "emulator".to_owned()
+    }
+
+    fn description(&self) -> String {
+        "the emulator".to_owned()
+    }
+
+    fn free_memory(&self) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
+
+    fn host<T: Pod + Send>(&self, len: usize) -> Result<Vec<T>, Error> {
+        Ok(vec![T::zeroed(); len])
+    }
+
+    fn write<T: Pod>(&self, to: ViewMut<'_, T>, elements: &[T]) -> Result<(), Error> {
+        assert!(elements.len() <= to.len(), "{} elements for {}", elements.len(), to.len());
+        self.memory.lock().write_part(to.start(), elements);
+        Ok(())
+    }
+
+    fn read<T: Pod + Send>(&self, into: &mut Vec<T>, from: View<'_, T>) -> Result<(), Error> {
+        into[..from.len()].copy_from_slice(&self.memory.lock().part_values(from.start(), from.len()));
+        Ok(())
+    }
+
+    fn upload(
+        &self,
+        parts: &[Part],
+        make: &(dyn Fn(usize, Range<usize>, &mut [u8]) + Sync),
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Vec<Buffer<u8>>, Error> {
+        let upload = |(index, part): (usize, &Part)| {
+            let mut bytes = vec![0; part.len];
+            make(index, 0..part.len, &mut bytes);
+            progress(part.len);
+            self.input(&part.name, &bytes)
+        };
+        parts.iter().enumerate().map(upload).collect()
+    }
+
+    fn capture(&self, _work: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Option<Infallible>, Error> {
+        Ok(None)
+    }
+
+    fn replay(&self, graph: &Infallible) -> Result<(), Error> {
+        match *graph {}
     }
 }
 

@@ -9,9 +9,10 @@
 //! | `buffer` | memory with a length, of a device or of an emulator; views of it |
 //! | `memory` | buffers in a device's memory |
 //! | `pinned` | memory of the host that a device copies from and to by itself |
-//! | `queue` | where kernels run, as a trait: what is written for it runs on both |
+//! | `queue` | where kernels and whole models run, as traits: what is written for them runs on both |
 //! | `stream` | the queues of a device, events, launches |
 //! | `copy` | copies and fills in a stream |
+//! | `feed` | what a model needs of a stream besides launches |
 //! | `graph` | work that is noted down once and done many times |
 //! | `retained` | memory that graphs still hold the address of |
 //! | `emulated` | the queue of an emulator, for tests and for machines without a GPU |
@@ -45,6 +46,8 @@ mod driver;
 mod emulated;
 mod error;
 #[cfg(cuda)]
+mod feed;
+#[cfg(cuda)]
 mod graph;
 #[cfg(cuda)]
 mod memory;
@@ -73,6 +76,6 @@ pub use error::{CudaError, Error, Unavailable};
 pub use graph::Graph;
 #[cfg(cuda)]
 pub use pinned::Pinned;
-pub use queue::Queue;
+pub use queue::{ModelQueue, Part, Queue};
 #[cfg(cuda)]
 pub use stream::{Event, Stream};

@@ -2,12 +2,14 @@
 
 #![expect(unsafe_code, reason = "a kernel trusts its arguments")]
 
+use std::ops::{DerefMut, Range};
+
 use bytemuck::Pod;
 use gpu::simt::Kernel;
 use gpu::simt::emulator::Lane;
 use tracing::warn;
 
-use super::buffer::{Buffer, Owner};
+use super::buffer::{Buffer, Owner, View, ViewMut};
 use super::error::Error;
 
 /// A queue of launches, done in the order in which they are given, and the memory they work on.
@@ -84,4 +86,87 @@ pub trait Queue {
     /// # Errors
     /// [`Error::Driver`] if some of it has failed.
     fn synchronize(&self) -> Result<(), Error>;
+}
+
+/// What becomes a buffer of [`ModelQueue::upload`].
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What the emulator calls it.
+    pub name: String,
+    /// Bytes.
+    pub len: usize,
+    /// Bytes that are made together, at least 1.
+    pub unit: usize,
+}
+
+/// A queue that whole models run on: with copies both ways in their order among the launches, uploads
+/// that are made while they are copied, and work that is noted down once and done many times.
+pub trait ModelQueue: Queue + Send {
+    /// Memory of the host that a device copies to by itself, where there is such.
+    type Host<T: Pod + Send>: DerefMut<Target = [T]> + Send;
+    /// Work that was noted down.
+    type Graph: Send;
+
+    /// The device's name on the command line.
+    fn name(&self) -> String;
+
+    /// What it is, for people.
+    fn description(&self) -> String;
+
+    /// Bytes of memory that are free, where there is a limit.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    fn free_memory(&self) -> Result<Option<u64>, Error>;
+
+    /// `len` elements of the host whose bytes are all zero.
+    ///
+    /// # Errors
+    /// [`Error::Driver`]: the system does not lock so much memory.
+    fn host<T: Pod + Send>(&self, len: usize) -> Result<Self::Host<T>, Error>;
+
+    /// Copies `elements`, few of them, to the first of `to`, after the launches before. They may be
+    /// changed when the call returns.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    ///
+    /// # Panics
+    /// If there are more than `to` has.
+    fn write<T: Pod>(&self, to: ViewMut<'_, T>, elements: &[T]) -> Result<(), Error>;
+
+    /// Copies all of `from` to the first elements of `into`, after the launches before, and waits for that.
+    ///
+    /// # Errors
+    /// [`Error::Driver`] if something before has failed.
+    ///
+    /// # Panics
+    /// If `into` is shorter.
+    fn read<T: Pod + Send>(&self, into: &mut Self::Host<T>, from: View<'_, T>) -> Result<(), Error>;
+
+    /// Buffers that kernels only read, one for each of `parts`. `make` writes the bytes of a range of the
+    /// part with this index, one of whole units; it is called for all of them, by any thread, while others
+    /// are under way. `progress` is told the bytes of each copy that is done.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; [`Error::Driver`].
+    fn upload(
+        &self,
+        parts: &[Part],
+        make: &(dyn Fn(usize, Range<usize>, &mut [u8]) + Sync),
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Vec<Buffer<u8>>, Error>;
+
+    /// Has the kernels that `work` launches noted down, and nothing of it done. `None` where nothing can be
+    /// noted down: then it has to be done each time.
+    ///
+    /// # Errors
+    /// What `work` returns; [`Error::Driver`].
+    fn capture(&self, work: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Option<Self::Graph>, Error>;
+
+    /// Does what was noted down once more, after the launches before.
+    ///
+    /// # Errors
+    /// [`Error::Driver`].
+    fn replay(&self, graph: &Self::Graph) -> Result<(), Error>;
 }

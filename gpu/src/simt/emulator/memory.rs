@@ -128,6 +128,51 @@ impl Memory {
         };
     }
 
+    /// Replaces neighbouring values inside a buffer, from `start` on; they count as written.
+    ///
+    /// # Panics
+    /// If they do not lie in a registered buffer.
+    pub fn write_part<T: Pod>(&mut self, start: Global<T>, values: &[T]) {
+        let bytes: &[u8] = bytemuck::cast_slice(values);
+        let (index, offset) = self.part(start.address(), bytes.len());
+        match &mut self.buffers[index].contents {
+            Contents::Input(data) => data[offset..offset + bytes.len()].copy_from_slice(bytes),
+            Contents::Writable { pages, .. } => {
+                for (at, &byte) in (offset..).zip(bytes) {
+                    let page = pages[at / PAGE_BYTES].get_mut().unwrap_or_else(PoisonError::into_inner);
+                    (page.data[at % PAGE_BYTES], page.writes[at % PAGE_BYTES]) = (byte, 1);
+                }
+            }
+        }
+    }
+
+    /// `len` neighbouring values from `start` on; what nobody wrote is all ones.
+    ///
+    /// # Panics
+    /// If they do not lie in a registered buffer.
+    #[must_use]
+    pub fn part_values<T: Pod>(&self, start: Global<T>, len: usize) -> Vec<T> {
+        let (index, offset) = self.part(start.address(), len * size_of::<T>());
+        let range = offset..offset + len * size_of::<T>();
+        let bytes = match &self.buffers[index].contents {
+            Contents::Input(data) => data[range].to_vec(),
+            Contents::Writable { pages, .. } => {
+                range.map(|at| lock(&pages[at / PAGE_BYTES]).data[at % PAGE_BYTES]).collect()
+            }
+        };
+        bytes.chunks_exact(size_of::<T>().max(1)).map(bytemuck::pod_read_unaligned).collect()
+    }
+
+    /// The index of the buffer that holds these bytes, and their offset in it.
+    fn part(&self, address: u64, bytes: usize) -> (usize, usize) {
+        match self.buffer(address) {
+            Some((buffer, offset)) if offset + bytes as u64 <= buffer.bytes as u64 => {
+                ((address >> OFFSET_BITS) as usize - 1, offset as usize)
+            }
+            _ => panic!("{bytes} bytes from {address:#x} on are not in a registered buffer"),
+        }
+    }
+
     /// Gives the memory of a buffer back. Its address stays its own: a kernel that still uses it is
     /// reported, and the buffer is called `NAME, freed` there.
     ///
@@ -182,12 +227,8 @@ impl Memory {
     /// If they do not lie in a registered buffer.
     pub fn check_part_written_once<T>(&self, start: Global<T>, len: usize) -> Result<(), Fault> {
         let bytes = len * size_of::<T>();
-        match self.buffer(start.address()) {
-            Some((buffer, offset)) if offset + bytes as u64 <= buffer.bytes as u64 => {
-                buffer.check_written_once(offset as usize, bytes)
-            }
-            _ => panic!("{bytes} bytes from {start:?} on are not in a registered buffer"),
-        }
+        let (index, offset) = self.part(start.address(), bytes);
+        self.buffers[index].check_written_once(offset, bytes)
     }
 
     fn registered<T>(&self, buffer: Global<T>) -> &Buffer {
