@@ -95,9 +95,15 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
         let table = PlaneMatrix { bytes: bytes.slice(0..len), format, rows: 2, columns };
         ops::embed(machine, out.view_mut(), table, tokens.view(), 1.0)
     };
-    assert_refused(run(Format::Q4_K, 288, 255), "embed_q4_k: columns are 255, not a multiple of 256");
-    assert_refused(run(Format::F16, 288, 12), "embed_f16: columns are 12, not a multiple of 8");
-    assert_refused(run(Format::Q4_K, 288, 512), "embed_q4_k: out has 512 elements, the shape has 1024");
+    assert_refused(
+        run(Format::Q4_K, 288, 255),
+        "embed_q4_k: the table has 255 columns of Q4_K, not a multiple of 256",
+    );
+    assert_refused(
+        run(Format::F16, 288, 12),
+        "embed_f16: the table has 12 columns of F16, not a multiple of 8",
+    );
+    assert_refused(run(Format::Q4_K, 576, 512), "embed_q4_k: out has 512 elements, the shape has 1024");
     let bytes = 2 * plane_row_bytes(Format::Q4_K, 256).unwrap();
     let short = format!("embed_q4_k: the table has 100 elements, the shape has {bytes}");
     assert_refused(run(Format::Q4_K, 100, 256), &short);

@@ -14,7 +14,8 @@ mod random;
 use gpu::product::MatmulF16Quant;
 use gpu::quant::{BlockQ4_K, Format};
 use half::f16;
-use lanemap::cuda::{Emulated, Error, Queue, View, ViewMut, ops};
+use lanemap::cuda::ops::{self, PlaneMatrix};
+use lanemap::cuda::{Emulated, Error, Queue, View, ViewMut};
 use machine::{Guarded, Machine, assert_refused, counted, on_both};
 use products::{
     ALIGN, Matrix, OUT_ALIGN, SPEED_ROWS, SPEED_SHAPES, assert_product, quantized, repeated, say_speed,
@@ -29,7 +30,14 @@ on_both! {
     arguments_outside_the_contract_are_refused,
 }
 
-type Launch<M> = fn(&M, ViewMut<'_, f32>, View<'_, f16>, ops::Weights<'_>, [usize; 3]) -> Result<(), Error>;
+type Launch<M> = fn(
+    &M,
+    ViewMut<'_, f32>,
+    View<'_, f16>,
+    PlaneMatrix<'_>,
+    Option<View<'_, f32>>,
+    usize,
+) -> Result<(), Error>;
 
 fn halves(random: &mut Random, len: usize) -> Vec<f16> {
     (0..len).map(|_| f16::from_f64(normal(random))).collect()
@@ -39,13 +47,13 @@ fn run<M: Machine>(
     machine: &M,
     input: &[f16],
     weights: &Matrix,
-    shape: [usize; 3],
+    m: usize,
     launch: Launch<M>,
 ) -> (Vec<f32>, M::Counts) {
     let input = Guarded::input(machine, "input", input, ALIGN);
-    let weights = weights.on(machine);
-    counted(machine, shape[0] * shape[1], OUT_ALIGN, |queue, out| {
-        launch(queue, out, input.view(), weights.view(), shape)
+    let there = weights.on(machine);
+    counted(machine, m * weights.shape[0], OUT_ALIGN, |queue, out| {
+        launch(queue, out, input.view(), there.weights(), there.bias(), m)
     })
 }
 
@@ -53,16 +61,17 @@ fn by_format<M: Machine>(
     machine: &M,
     out: ViewMut<'_, f32>,
     input: View<'_, f16>,
-    weights: ops::Weights<'_>,
-    shape: [usize; 3],
+    weights: PlaneMatrix<'_>,
+    bias: Option<View<'_, f32>>,
+    m: usize,
 ) -> Result<(), Error> {
-    ops::matmul_f16_quant(machine, out, input, weights, shape)
+    ops::matmul_f16_quant(machine, out, input, weights, bias, m)
 }
 
 /// The worst error, as [`assert_product`] says.
 fn check<M: Machine>(machine: &M, weights: &Matrix, input: &[f16], shape: [usize; 3], what: &str) -> f64 {
-    let (out, _) = run(machine, input, weights, shape, by_format);
     let [m, n, k] = shape;
+    let (out, _) = run(machine, input, weights, m, by_format);
     let what = format!("{}, {m} × {n} × {k}, {what}", weights.format);
     // The operands as the kernel has them.
     let input: Vec<f32> = input.iter().map(|x| x.to_f32()).collect();
@@ -92,7 +101,7 @@ fn biases_are_added_to_every_row<M: Machine>(machine: &M) {
     let seed = 22;
     let mut random = Random(seed);
     for shape @ [m, n, k] in [[2, 6, 256], [3, 5, 256], [2, 3, 0]] {
-        let weights = Matrix::random(Format::Q4_K, n, k, &mut random).with_bias(n, &mut random);
+        let weights = Matrix::random(Format::Q4_K, n, k, &mut random).with_bias(&mut random);
         let input = halves(&mut random, m * k);
         check(machine, &weights, &input, shape, &format!("random seed {seed}"));
     }
@@ -101,17 +110,17 @@ fn biases_are_added_to_every_row<M: Machine>(machine: &M) {
 /// The kernels for Q4_K with other tiles than [`by_format`]'s.
 fn other_tiles<M: Machine>() -> [(&'static str, Launch<M>); 3] {
     [
-        ("64 × 128", |queue, out, input, weights, shape| {
+        ("64 × 128", |queue, out, input, weights, bias, m| {
             let kernel = MatmulF16Quant::<BlockQ4_K, 64>::new;
-            ops::matmul_f16_quant_by(queue, out, input, weights, shape, kernel)
+            ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
         }),
-        ("256 × 128", |queue, out, input, weights, shape| {
+        ("256 × 128", |queue, out, input, weights, bias, m| {
             let kernel = MatmulF16Quant::<BlockQ4_K, 256, 128, 4, 2>::new;
-            ops::matmul_f16_quant_by(queue, out, input, weights, shape, kernel)
+            ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
         }),
-        ("128 × 128 by four warps", |queue, out, input, weights, shape| {
+        ("128 × 128 by four warps", |queue, out, input, weights, bias, m| {
             let kernel = MatmulF16Quant::<BlockQ4_K, 128, 128, 2, 2>::new;
-            ops::matmul_f16_quant_by(queue, out, input, weights, shape, kernel)
+            ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
         }),
     ]
 }
@@ -122,23 +131,17 @@ fn a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles<M: Machine>(ma
     let weights = Matrix::random(Format::Q4_K, n, k, &mut random);
     let input = halves(&mut random, m * k);
     let bits = |out: Vec<f32>| -> Vec<u32> { out.into_iter().map(f32::to_bits).collect() };
-    let all = bits(run(machine, &input, &weights, [m, n, k], by_format).0);
+    let all = bits(run(machine, &input, &weights, m, by_format).0);
     for row in [0, 15, 127, 129] {
-        let alone = bits(run(machine, &input[row * k..][..k], &weights, [1, n, k], by_format).0);
+        let alone = bits(run(machine, &input[row * k..][..k], &weights, 1, by_format).0);
         assert!(alone == all[row * n..][..n], "row {row} alone is another one");
     }
     // Fewer columns: other blocks, the same sums.
-    let narrow = Matrix {
-        format: weights.format,
-        planes: weights.planes[..weights.planes.len() / n * 9].to_vec(),
-        values: Vec::new(),
-        bias: None,
-    };
-    let narrow = bits(run(machine, &input, &narrow, [m, 9, k], by_format).0);
+    let narrow = bits(run(machine, &input, &weights.rows(9), m, by_format).0);
     assert!(narrow.iter().enumerate().all(|(i, &x)| x == all[i / 9 * n + i % 9]));
 
     for (tiles, launch) in other_tiles::<M>() {
-        let other = bits(run(machine, &input, &weights, [m, n, k], launch).0);
+        let other = bits(run(machine, &input, &weights, m, launch).0);
         assert!(other == all, "tiles of {tiles} give other bits");
     }
 }
@@ -147,14 +150,14 @@ fn a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles<M: Machine>(ma
 fn tiles_are_multiplied_without_conflicts() {
     let machine = &Emulated::new();
     let mut random = Random(24);
-    for (format, shape @ [m, n, k]) in [
+    for (format, [m, n, k]) in [
         (Format::Q4_K, [1, 1, 256]),
         (Format::Q6_K, [129, 130, 256]),
         (Format::Q8_0, [64, 128, 96]),
         (Format::Q3_K, [5, 128, 256]),
     ] {
         let weights = Matrix::random(format, n, k, &mut random);
-        let (_, counters) = run(machine, &halves(&mut random, m * k), &weights, shape, by_format);
+        let (_, counters) = run(machine, &halves(&mut random, m * k), &weights, m, by_format);
         let blocks = (m.div_ceil(128) * n.div_ceil(128)) as u64;
         let slabs = k.div_ceil(64) as u64;
         assert_eq!(counters.wmma_mma, blocks * slabs * 8 * 32, "{format}");
@@ -168,17 +171,17 @@ fn tiles_are_multiplied_without_conflicts() {
 
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let input = machine.input("input", &[f16::ZERO; 1040]).unwrap();
-    let rows = machine.input("weights", &[0_u8; 1000]).unwrap();
+    let bytes = machine.input("weights", &[0_u8; 1000]).unwrap();
     let bias = machine.input("bias", &[0.0_f32; 4]).unwrap();
     let mut out = machine.output("out", 16).unwrap();
-    let mut run = |format, len, a, b, bias, shape| {
-        let weights = ops::Weights { format, rows: rows.slice(b), bias };
-        ops::matmul_f16_quant(machine, out.slice_mut(0..len), input.slice(a), weights, shape)
+    let mut run = |format, len, a, b, bias, [m, n, k]: [usize; 3]| {
+        let weights = PlaneMatrix { bytes: bytes.slice(b), format, rows: n, columns: k };
+        ops::matmul_f16_quant(machine, out.slice_mut(0..len), input.slice(a), weights, bias, m)
     };
     let refused = assert_refused;
     // A row of 256 in Q4_K has 144 bytes.
     let q4 = Format::Q4_K;
-    let text = "matmul_f16_q4_k: k is 128, not a multiple of the 256 elements of a Q4_K block, or the rows are too long";
+    let text = "matmul_f16_q4_k: weights has 128 columns of Q4_K, not a multiple of 256";
     refused(run(q4, 8, 0..512, 0..576, None, [2, 4, 128]), text);
     refused(
         run(q4, 7, 0..512, 0..576, None, [2, 4, 256]),
@@ -199,7 +202,7 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let address = |at: u64| format!("begins at {at:#x}, which is not a multiple of 16 bytes");
     let at = address(input.slice(1..2).start().address());
     refused(run(q4, 8, 1..513, 0..576, None, [2, 4, 256]), &format!("matmul_f16_q4_k: input {at}"));
-    let at = address(rows.slice(8..9).start().address());
+    let at = address(bytes.slice(8..9).start().address());
     refused(run(q4, 8, 0..512, 8..584, None, [2, 4, 256]), &format!("matmul_f16_q4_k: weights {at}"));
     refused(
         run(Format::F16, 8, 0..512, 0..576, None, [2, 4, 256]),
@@ -219,8 +222,8 @@ fn speed() {
         let mut out = stream.output("out", m * n).unwrap();
         for format in [Format::Q4_K, Format::Q6_K] {
             let planes = Matrix::random(format, SPEED_ROWS, k, &mut random).planes;
-            let rows = stream.input("weights", &repeated(&planes, n)).unwrap();
-            let weights = ops::Weights { format, rows: rows.view(), bias: None };
+            let bytes = stream.input("weights", &repeated(&planes, n)).unwrap();
+            let weights = PlaneMatrix { bytes: bytes.view(), format, rows: n, columns: k };
             let mut all = vec![("128 × 128", by_format as Launch<_>)];
             if format == Format::Q4_K {
                 all.extend(other_tiles());
@@ -228,7 +231,7 @@ fn speed() {
             for (tiles, launch) in all {
                 let out = std::cell::RefCell::new(&mut out);
                 say_speed(&format!("matmul_f16, {format}, tiles of {tiles}"), &stream, shape, || {
-                    launch(&stream, out.borrow_mut().view_mut(), input.view(), weights, shape)
+                    launch(&stream, out.borrow_mut().view_mut(), input.view(), weights, None, m)
                 });
             }
         }

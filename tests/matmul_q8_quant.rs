@@ -13,7 +13,8 @@ mod random;
 
 use gpu::product::{MatmulQ8Quant, Q8Row};
 use gpu::quant::{BlockQ4_K, Format};
-use lanemap::cuda::{Emulated, Error, Queue, View, ViewMut, ops};
+use lanemap::cuda::ops::{self, PlaneMatrix};
+use lanemap::cuda::{Emulated, Error, Queue, View, ViewMut};
 use machine::{Guarded, Machine, assert_refused, counted, on_both};
 use products::{
     ALIGN, Matrix, OUT_ALIGN, SPEED_ROWS, SPEED_SHAPES, assert_product, quantized, repeated, say_speed,
@@ -28,7 +29,14 @@ on_both! {
     arguments_outside_the_contract_are_refused,
 }
 
-type Launch<M> = fn(&M, ViewMut<'_, f32>, View<'_, u8>, ops::Weights<'_>, [usize; 3]) -> Result<(), Error>;
+type Launch<M> = fn(
+    &M,
+    ViewMut<'_, f32>,
+    View<'_, u8>,
+    PlaneMatrix<'_>,
+    Option<View<'_, f32>>,
+    usize,
+) -> Result<(), Error>;
 
 /// Rows of q8 and their values.
 struct Activations {
@@ -75,13 +83,13 @@ fn run<M: Machine>(
     machine: &M,
     input: &Activations,
     weights: &Matrix,
-    shape: [usize; 3],
+    m: usize,
     launch: Launch<M>,
 ) -> (Vec<f32>, M::Counts) {
     let input = Guarded::input(machine, "input", &input.rows, ALIGN);
-    let weights = weights.on(machine);
-    counted(machine, shape[0] * shape[1], OUT_ALIGN, |queue, out| {
-        launch(queue, out, input.view(), weights.view(), shape)
+    let there = weights.on(machine);
+    counted(machine, m * weights.shape[0], OUT_ALIGN, |queue, out| {
+        launch(queue, out, input.view(), there.weights(), there.bias(), m)
     })
 }
 
@@ -89,10 +97,11 @@ fn by_format<M: Machine>(
     machine: &M,
     out: ViewMut<'_, f32>,
     input: View<'_, u8>,
-    weights: ops::Weights<'_>,
-    shape: [usize; 3],
+    weights: PlaneMatrix<'_>,
+    bias: Option<View<'_, f32>>,
+    m: usize,
 ) -> Result<(), Error> {
-    ops::matmul_q8_quant(machine, out, input, weights, shape)
+    ops::matmul_q8_quant(machine, out, input, weights, bias, m)
 }
 
 /// The worst error, as [`assert_product`] says.
@@ -103,8 +112,8 @@ fn check<M: Machine>(
     shape: [usize; 3],
     what: &str,
 ) -> f64 {
-    let (out, _) = run(machine, input, weights, shape, by_format);
     let [m, n, k] = shape;
+    let (out, _) = run(machine, input, weights, m, by_format);
     let what = format!("{}, {m} × {n} × {k}, {what}", weights.format);
     assert_product(&what, &out, &input.values, &weights.values, weights.bias.as_deref(), shape)
 }
@@ -131,7 +140,7 @@ fn biases_are_added_to_every_row<M: Machine>(machine: &M) {
     let seed = 32;
     let mut random = Random(seed);
     for shape @ [m, n, k] in [[2, 6, 256], [3, 5, 256], [2, 3, 0]] {
-        let weights = Matrix::random(Format::Q4_K, n, k, &mut random).with_bias(n, &mut random);
+        let weights = Matrix::random(Format::Q4_K, n, k, &mut random).with_bias(&mut random);
         let input = Activations::random(m, k, &mut random);
         check(machine, &weights, &input, shape, &format!("random seed {seed}"));
     }
@@ -143,22 +152,16 @@ fn a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles<M: Machine>(ma
     let weights = Matrix::random(Format::Q4_K, n, k, &mut random);
     let input = Activations::random(m, k, &mut random);
     let bits = |out: Vec<f32>| -> Vec<u32> { out.into_iter().map(f32::to_bits).collect() };
-    let all = bits(run(machine, &input, &weights, [m, n, k], by_format).0);
+    let all = bits(run(machine, &input, &weights, m, by_format).0);
     for row in [0, 15, 127, 129] {
-        let alone = bits(run(machine, &input.row(row, k), &weights, [1, n, k], by_format).0);
+        let alone = bits(run(machine, &input.row(row, k), &weights, 1, by_format).0);
         assert!(alone == all[row * n..][..n], "row {row} alone is another one");
     }
     // Fewer columns: other blocks, the same sums.
-    let narrow = Matrix {
-        format: weights.format,
-        planes: weights.planes[..weights.planes.len() / n * 9].to_vec(),
-        values: Vec::new(),
-        bias: None,
-    };
-    let narrow = bits(run(machine, &input, &narrow, [m, 9, k], by_format).0);
+    let narrow = bits(run(machine, &input, &weights.rows(9), m, by_format).0);
     assert!(narrow.iter().enumerate().all(|(i, &x)| x == all[i / 9 * n + i % 9]));
 
-    let other = run(machine, &input, &weights, [m, n, k], by_small_tiles);
+    let other = run(machine, &input, &weights, m, by_small_tiles);
     assert!(bits(other.0) == all, "tiles of 64 × 64 give other bits");
 }
 
@@ -166,24 +169,25 @@ fn by_small_tiles<M: Machine>(
     machine: &M,
     out: ViewMut<'_, f32>,
     input: View<'_, u8>,
-    weights: ops::Weights<'_>,
-    shape: [usize; 3],
+    weights: PlaneMatrix<'_>,
+    bias: Option<View<'_, f32>>,
+    m: usize,
 ) -> Result<(), Error> {
-    ops::matmul_q8_quant_by(machine, out, input, weights, shape, MatmulQ8Quant::<BlockQ4_K, 64>::new)
+    ops::matmul_q8_quant_by(machine, out, input, weights, bias, m, MatmulQ8Quant::<BlockQ4_K, 64>::new)
 }
 
 #[test]
 fn tiles_are_multiplied_without_conflicts() {
     let machine = &Emulated::new();
     let mut random = Random(34);
-    for (format, groups, shape @ [m, n, k]) in [
+    for (format, groups, [m, n, k]) in [
         (Format::Q4_K, 1, [1, 1, 256]),
         (Format::Q6_K, 2, [129, 66, 256]),
         (Format::Q8_0, 1, [64, 64, 96]),
         (Format::Q2_K, 2, [5, 64, 256]),
     ] {
         let weights = Matrix::random(format, n, k, &mut random);
-        let (_, counters) = run(machine, &Activations::random(m, k, &mut random), &weights, shape, by_format);
+        let (_, counters) = run(machine, &Activations::random(m, k, &mut random), &weights, m, by_format);
         let blocks = (m.div_ceil(128) * n.div_ceil(64)) as u64;
         let slabs = k.div_ceil(64) as u64;
         assert_eq!(counters.mma, blocks * slabs * 4 * 2 * groups * 16, "{format}");
@@ -197,26 +201,20 @@ fn tiles_are_multiplied_without_conflicts() {
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     // A row of 256 has 256 quants, 8 scales and 16 sums.
     let input = machine.input("input", &[0_u8; 1000]).unwrap();
-    let rows = machine.input("weights", &[0_u8; 576]).unwrap();
+    let bytes = machine.input("weights", &[0_u8; 576]).unwrap();
     let mut out = machine.output("out", 8).unwrap();
-    let mut run = |format, input_part, shape| {
-        let weights = ops::Weights { format, rows: rows.view(), bias: None };
-        ops::matmul_q8_quant(machine, out.view_mut(), input.slice(input_part), weights, shape)
+    let mut run = |format, part| {
+        let weights = PlaneMatrix { bytes: bytes.view(), format, rows: 4, columns: 256 };
+        ops::matmul_q8_quant(machine, out.view_mut(), input.slice(part), weights, None, 2)
     };
     let refused = assert_refused;
-    refused(
-        run(Format::Q4_K, 0..703, [2, 4, 256]),
-        "matmul_q8_q4_k: input has 703 elements, the shape has 704",
-    );
+    refused(run(Format::Q4_K, 0..703), "matmul_q8_q4_k: input has 703 elements, the shape has 704");
     let at = input.slice(8..9).start().address();
     refused(
-        run(Format::Q4_K, 8..712, [2, 4, 256]),
+        run(Format::Q4_K, 8..712),
         &format!("matmul_q8_q4_k: input begins at {at:#x}, which is not a multiple of 16 bytes"),
     );
-    refused(
-        run(Format::BF16, 0..704, [2, 4, 256]),
-        "matmul_q8: the weights are BF16, which is not quantized",
-    );
+    refused(run(Format::BF16, 0..704), "matmul_q8: the weights are BF16, which is not quantized");
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
 }
 
@@ -231,8 +229,8 @@ fn speed() {
         let mut out = stream.output("out", m * n).unwrap();
         for format in [Format::Q4_K, Format::Q6_K] {
             let planes = Matrix::random(format, SPEED_ROWS, k, &mut random).planes;
-            let rows = stream.input("weights", &repeated(&planes, n)).unwrap();
-            let weights = ops::Weights { format, rows: rows.view(), bias: None };
+            let bytes = stream.input("weights", &repeated(&planes, n)).unwrap();
+            let weights = PlaneMatrix { bytes: bytes.view(), format, rows: n, columns: k };
             let mut all = vec![("128 × 64", by_format as Launch<_>)];
             if format == Format::Q4_K {
                 all.push(("64 × 64", by_small_tiles));
@@ -240,7 +238,7 @@ fn speed() {
             for (tiles, launch) in all {
                 let out = std::cell::RefCell::new(&mut out);
                 say_speed(&format!("matmul_q8, {format}, tiles of {tiles}"), &stream, shape, || {
-                    launch(&stream, out.borrow_mut().view_mut(), input.view(), weights, shape)
+                    launch(&stream, out.borrow_mut().view_mut(), input.view(), weights, None, m)
                 });
             }
         }

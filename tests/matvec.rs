@@ -12,8 +12,8 @@ use gpu::product::{MatvecGeometry, Q8Row};
 use gpu::quant::planes::{Planes, pack_row, plane_row_bytes};
 use gpu::quant::{Format, dequantize_row};
 use half::f16;
-use lanemap::cuda::ops::{self, Output, Weights};
-use lanemap::cuda::{Buffer, Emulated, Error, Queue};
+use lanemap::cuda::ops::{self, Output, PlaneMatrix};
+use lanemap::cuda::{Buffer, Emulated, Error, Queue, ViewMut};
 use machine::{EPSILON, Guarded, Machine, assert_close, assert_refused, counted, on_both, output, say};
 use random::{Random, normal, normals, random_blocks};
 
@@ -180,7 +180,7 @@ impl Matrix {
 /// Matrices where a machine's kernels read them.
 struct Loaded<'a> {
     matrix: &'a Matrix,
-    rows: Guarded<u8>,
+    bytes: Guarded<u8>,
     bias: Guarded<f32>,
 }
 
@@ -188,13 +188,16 @@ impl<'a> Loaded<'a> {
     fn new<M: Machine>(machine: &M, matrix: &'a Matrix) -> Self {
         Self {
             matrix,
-            rows: Guarded::input(machine, "weights", &matrix.bytes, ALIGN),
+            bytes: Guarded::input(machine, "weights", &matrix.bytes, ALIGN),
             bias: Guarded::input(machine, "bias", &matrix.bias, 4),
         }
     }
 
-    fn weights(&self) -> Weights<'_> {
-        Weights { format: self.matrix.format, rows: self.rows.view(), bias: Some(self.bias.view()) }
+    /// What is to be multiplied, and where to.
+    fn output<'b>(&'b self, out: ViewMut<'b, f32>) -> Output<'b> {
+        let &Matrix { format, n: rows, k: columns, .. } = self.matrix;
+        let weights = PlaneMatrix { bytes: self.bytes.view(), format, rows, columns };
+        Output { out, weights, bias: Some(self.bias.view()) }
     }
 }
 
@@ -219,11 +222,11 @@ impl LoadedInput {
         &self,
         queue: &impl Queue,
         outputs: [Output<'_>; JOBS],
-        shape: [usize; 2],
+        rows: usize,
     ) -> Result<(), Error> {
         match self {
-            Self::F16(input) => ops::matvec_f16(queue, outputs, input.view(), shape),
-            Self::Q8(input) => ops::matvec_q8(queue, outputs, input.view(), shape),
+            Self::F16(input) => ops::matvec_f16(queue, outputs, input.view(), rows),
+            Self::Q8(input) => ops::matvec_q8(queue, outputs, input.view(), rows),
         }
     }
 }
@@ -231,9 +234,7 @@ impl LoadedInput {
 fn run<M: Machine>(machine: &M, matrix: &Matrix, input: &Input) -> Vec<f32> {
     let rows = input.values.len() / matrix.k;
     let (weights, input) = (Loaded::new(machine, matrix), LoadedInput::new(machine, input));
-    output(machine, rows * matrix.n, |queue, out| {
-        input.multiply(queue, [Output { out, weights: weights.weights(), n: matrix.n }], [rows, matrix.k])
-    })
+    output(machine, rows * matrix.n, |queue, out| input.multiply(queue, [weights.output(out)], rows))
 }
 
 fn products_of_integers_are_exact<M: Machine>(machine: &M) {
@@ -330,9 +331,9 @@ fn products_that_share_a_launch_have_the_bits_of_their_own<M: Machine>(machine: 
         let mut i = 0;
         let outputs = outs.each_mut().map(|out| {
             i += 1;
-            Output { out: out.view_mut(), weights: loaded[i - 1].weights(), n: matrices[i - 1].n }
+            loaded[i - 1].output(out.view_mut())
         });
-        input_there.multiply(machine, outputs, [rows, k]).unwrap();
+        input_there.multiply(machine, outputs, rows).unwrap();
         for (matrix, out) in matrices.iter().zip(&outs) {
             assert_eq!(out.read(), run(machine, matrix, &input), "{kind:?}, {} outputs", matrix.n);
         }
@@ -355,12 +356,12 @@ fn weights_are_loaded_once_and_coalesced() {
         let n = MatvecGeometry::OUTPUTS;
         let matrix = Matrix::random(format, [n, k], &mut random);
         // Aligned to sectors, unlike where nothing is counted.
-        let rows = machine.input("weights", &matrix.bytes).unwrap();
+        let bytes = machine.input("weights", &matrix.bytes).unwrap();
         let input =
             machine.input("input", &Input::new(Kind::Q8, [1, k], || normal(&mut random)).bytes).unwrap();
         let (_, counters) = counted::<f32, _>(machine, n, 4, |queue, out| {
-            let weights = Weights { format, rows: rows.view(), bias: None };
-            ops::matvec_q8(queue, [Output { out, weights, n }], input.view(), [1, k])
+            let weights = PlaneMatrix { bytes: bytes.view(), format, rows: n, columns: k };
+            ops::matvec_q8(queue, [Output { out, weights, bias: None }], input.view(), 1)
         });
 
         let (planes, blocks, pieces) = (Planes::of(format), k / format.block_elements(), k / 32);
@@ -386,15 +387,16 @@ fn weights_are_loaded_once_and_coalesced() {
 }
 
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
-    let rows = machine.input("weights", &[0_u8; 3 * 144 + 16]).unwrap();
+    let bytes = machine.input("weights", &[0_u8; 3 * 144 + 16]).unwrap();
     let bias = machine.input("bias", &[0.0_f32; 8]).unwrap();
     let q8 = machine.input("input", &[0_u8; 2 * 352]).unwrap();
     let f16 = machine.input("input", &[f16::ZERO; 512]).unwrap();
     let mut out: Buffer<f32> = machine.output("out", 8).unwrap();
     let format = Format::Q4_K;
-    let mut run = |format, weights, n, bytes, k| {
-        let weights = Weights { format, rows: rows.slice(weights), bias: Some(bias.slice(0..3)) };
-        ops::matvec_q8(machine, [Output { out: out.slice_mut(0..6), weights, n }], q8.slice(bytes), [2, k])
+    let mut run = |format, weights, rows, input, columns| {
+        let weights = PlaneMatrix { bytes: bytes.slice(weights), format, rows, columns };
+        let output = Output { out: out.slice_mut(0..6), weights, bias: Some(bias.slice(0..3)) };
+        ops::matvec_q8(machine, [output], q8.slice(input), 2)
     };
     let refused = assert_refused;
     let all = 0..3 * 144;
@@ -404,9 +406,9 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     );
     refused(
         run(format, all.clone(), 3, 0..704, 128),
-        "matvec_q8_q4_k_x2: k is 128, not a multiple of 256, or 0",
+        "matvec_q8_q4_k_x2: weights has 128 columns of Q4_K, not a multiple of 256",
     );
-    refused(run(format, all.clone(), 3, 0..704, 0), "matvec_q8_q4_k_x2: k is 0, not a multiple of 256, or 0");
+    refused(run(format, all.clone(), 3, 0..704, 0), "matvec_q8_q4_k_x2: weights have no columns");
     refused(
         run(format, all.clone(), 3, 0..703, 256),
         "matvec_q8_q4_k_x2: input has 703 elements, the shape has 704",
@@ -416,25 +418,22 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
         "matvec_q8_q4_k_x2: weights has 431 elements, the shape has 432",
     );
     refused(run(format, 0..288, 2, 0..704, 256), "matvec_q8_q4_k_x2: out has 6 elements, the shape has 4");
-    let address = rows.slice(1..2).start().address();
+    let address = bytes.slice(1..2).start().address();
     refused(
         run(format, 1..433, 3, 0..704, 256),
         &format!("matvec_q8_q4_k_x2: weights begins at {address:#x}, which is not a multiple of 16 bytes"),
     );
-    let weights = |format, bytes| Weights { format, rows: rows.slice(bytes), bias: None };
-    refused(
-        ops::matvec_f16(machine, [], f16.view(), [2, 256]),
-        "matvec_f16_f32_x4: 0 outputs, there can be 1 to 3",
-    );
+    let weights = |format, part| PlaneMatrix { bytes: bytes.slice(part), format, rows: 1, columns: 256 };
+    refused(ops::matvec_f16(machine, [], f16.view(), 2), "matvec_f16_f32_x4: 0 outputs, there can be 1 to 3");
     let (first, second) = (weights(Format::Q4_K, 0..144), weights(Format::Q6_K, 0..224));
     let mut other: Buffer<f32> = machine.output("out", 2).unwrap();
     let outputs = [
-        Output { out: out.slice_mut(0..2), weights: first, n: 1 },
-        Output { out: other.view_mut(), weights: second, n: 1 },
+        Output { out: out.slice_mut(0..2), weights: first, bias: None },
+        Output { out: other.view_mut(), weights: second, bias: None },
     ];
     refused(
-        ops::matvec_f16(machine, outputs, f16.view(), [2, 256]),
-        "matvec_f16_q4_k_x4: weights are Q4_K and Q6_K, a launch takes one format",
+        ops::matvec_f16(machine, outputs, f16.view(), 2),
+        "matvec_f16_q4_k_x4: weights have 256 columns of Q4_K and 256 of Q6_K, a launch takes one kind",
     );
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
 }
@@ -460,10 +459,10 @@ fn speed() {
                     let input = LoadedInput::new(&stream, &input);
                     let mut out: Buffer<f32> = stream.output("out", rows * n).unwrap();
                     let mut launch = |copy: usize| {
-                        let rows_of = weights.slice(copy * n * row..(copy + 1) * n * row);
-                        let weights = Weights { format, rows: rows_of, bias: None };
-                        let output = Output { out: out.view_mut(), weights, n };
-                        input.multiply(&stream, [output], [rows, k]).unwrap();
+                        let bytes = weights.slice(copy * n * row..(copy + 1) * n * row);
+                        let weights = PlaneMatrix { bytes, format, rows: n, columns: k };
+                        let output = Output { out: out.view_mut(), weights, bias: None };
+                        input.multiply(&stream, [output], rows).unwrap();
                     };
                     let rounds = 10_usize.div_ceil(copies).max(2);
                     (0..copies).for_each(&mut launch);

@@ -2,7 +2,8 @@
 
 use gpu::quant::planes::{pack_row, plane_row_bytes};
 use gpu::quant::{Format, dequantize_row};
-use lanemap::cuda::{Error, Stream, View, ops};
+use lanemap::cuda::ops::PlaneMatrix;
+use lanemap::cuda::{Error, Stream, View};
 
 use crate::machine::{EPSILON, Guarded, Machine, assert_close, say};
 use crate::random::{Random, normals, random_blocks};
@@ -21,6 +22,8 @@ pub(crate) fn quantized() -> impl Iterator<Item = Format> {
 /// Weights as a kernel gets them, and their values.
 pub(crate) struct Matrix {
     pub(crate) format: Format,
+    /// Rows and columns.
+    pub(crate) shape: [usize; 2],
     pub(crate) planes: Vec<u8>,
     /// `n × k`.
     pub(crate) values: Vec<f32>,
@@ -39,33 +42,44 @@ impl Matrix {
             let blocks = &blocks[i * (blocks.len() / n)..][..blocks.len() / n];
             pack_row(format, blocks, &mut planes[i * row..][..row]).unwrap();
         }
-        Self { format, planes, values, bias: None }
+        Self { format, shape: [n, k], planes, values, bias: None }
     }
 
     /// With a bias for each row.
-    pub(crate) fn with_bias(self, n: usize, random: &mut Random) -> Self {
-        Self { bias: Some(normals(random, n)), ..self }
+    pub(crate) fn with_bias(self, random: &mut Random) -> Self {
+        Self { bias: Some(normals(random, self.shape[0])), ..self }
+    }
+
+    /// The first rows of it, without their values.
+    pub(crate) fn rows(&self, rows: usize) -> Self {
+        let planes = self.planes[..self.planes.len() / self.shape[0] * rows].to_vec();
+        Self { format: self.format, shape: [rows, self.shape[1]], planes, values: Vec::new(), bias: None }
     }
 
     /// In a machine's memory.
     pub(crate) fn on<M: Machine>(&self, machine: &M) -> Uploaded {
-        let rows = Guarded::input(machine, "weights", &self.planes, ALIGN);
+        let bytes = Guarded::input(machine, "weights", &self.planes, ALIGN);
         let bias = self.bias.as_ref().map(|bias| Guarded::input(machine, "bias", bias, 4));
-        Uploaded { format: self.format, rows, bias }
+        Uploaded { format: self.format, shape: self.shape, bytes, bias }
     }
 }
 
 /// A [`Matrix`] in a machine's memory.
 pub(crate) struct Uploaded {
     format: Format,
-    rows: Guarded<u8>,
+    shape: [usize; 2],
+    bytes: Guarded<u8>,
     bias: Option<Guarded<f32>>,
 }
 
 impl Uploaded {
-    pub(crate) fn view(&self) -> ops::Weights<'_> {
-        let bias: Option<View<'_, f32>> = self.bias.as_ref().map(Guarded::view);
-        ops::Weights { format: self.format, rows: self.rows.view(), bias }
+    pub(crate) fn weights(&self) -> PlaneMatrix<'_> {
+        let [rows, columns] = self.shape;
+        PlaneMatrix { bytes: self.bytes.view(), format: self.format, rows, columns }
+    }
+
+    pub(crate) fn bias(&self) -> Option<View<'_, f32>> {
+        self.bias.as_ref().map(Guarded::view)
     }
 }
 

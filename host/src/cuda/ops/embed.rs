@@ -3,24 +3,10 @@
 use std::marker::PhantomData;
 
 use gpu::embedding::{Embed, Table};
-use gpu::quant::planes::plane_row_bytes;
-use gpu::quant::{Format, with_block};
+use gpu::quant::with_block;
 
-use super::Check;
+use super::{Check, PlaneMatrix};
 use crate::cuda::{Error, Queue, View, ViewMut};
-
-/// A matrix in device memory, in the layout of [`planes`](gpu::quant::planes).
-#[derive(Clone, Copy, Debug)]
-pub struct PlaneMatrix<'a> {
-    /// Its rows, one behind the other.
-    pub bytes: View<'a, u8>,
-    /// Its format.
-    pub format: Format,
-    /// How many rows.
-    pub rows: usize,
-    /// Elements of a row.
-    pub columns: usize,
-}
 
 /// Row `tokens[r]` of `table`, dequantized, times `scale`, for each `r`. A token that the table does not
 /// have gives a row of NaN.
@@ -48,16 +34,10 @@ fn embed_from<B: Table>(
 ) -> Result<(), Error> {
     let check = Check::<Embed<B>>::new(queue);
     let rows = check.count(tokens.len(), "tokens", i32::MAX.unsigned_abs())?;
-    let width = check.count(table.columns, "columns", Embed::<B>::MOST_WIDTH)?;
-    let vocabulary = check.count(table.rows, "the table's rows", u32::MAX)?;
-    let bytes = plane_row_bytes(B::FORMAT, table.columns).filter(|_| width.is_multiple_of(B::LOT));
-    check.that(bytes.is_some(), || {
-        let block = (B::FORMAT.block_elements() as u32).max(B::LOT);
-        format!("columns are {width}, not a multiple of {block}")
-    })?;
+    let most = [u32::MAX, Embed::<B>::MOST_WIDTH];
+    let [vocabulary, width] = check.matrix(&table, "the table", most, B::LOT)?;
     check.view(&out, "out", u64::from(rows) * u64::from(width), 16)?;
     check.view(&tokens, "tokens", rows.into(), 4)?;
-    check.view(&table.bytes, "the table", u64::from(vocabulary) * u64::from(bytes.unwrap_or(0)), 16)?;
     let arguments = Embed::<B> {
         out: out.start(),
         table: table.bytes.start(),

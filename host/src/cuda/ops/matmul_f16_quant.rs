@@ -7,25 +7,25 @@ use gpu::simt::emulator::Lane;
 use half::f16;
 
 use super::product::{checked, not_quantized};
-use super::{Check, Weights};
+use super::{Check, PlaneMatrix};
 use crate::cuda::{Error, Queue, View, ViewMut};
 
-/// `out[m][n] = Σ_k input[m][k] · weights[n][k] + bias[n]`, weights rounded to f16, with the shape
-/// `[m, n, k]`.
+/// `out[m][n] = Σ_k input[m][k] · weights[n][k] + bias[n]`, weights rounded to f16, for `m` rows.
 ///
 /// # Errors
-/// [`Error::Contract`] unless the weights' format is a quantized one, `k` is a multiple of its block,
-/// lengths are those of the shape, input and weights are aligned to 16 bytes and out to 8; those of a
+/// [`Error::Contract`] unless the weights are quantized, in whole blocks, lengths are those of the shape (`n` and
+/// `k` are the weights' rows and columns), input and weights are aligned to 16 bytes and out to 8; those of a
 /// launch.
 pub fn matmul_f16_quant(
     queue: &impl Queue,
     out: ViewMut<'_, f32>,
     input: View<'_, f16>,
-    weights: Weights<'_>,
-    shape: [usize; 3],
+    weights: PlaneMatrix<'_>,
+    bias: Option<View<'_, f32>>,
+    m: usize,
 ) -> Result<(), Error> {
     with_block!(weights.format, quantized B => {
-        matmul_f16_quant_by(queue, out, input, weights, shape, MatmulF16Quant::<B>::new)
+        matmul_f16_quant_by(queue, out, input, weights, bias, m, MatmulF16Quant::<B>::new)
     }, else Err(not_quantized("matmul_f16", weights.format)))
 }
 
@@ -38,12 +38,13 @@ pub fn matmul_f16_quant_by<K: for<'a> Kernel<Lane<'a>>>(
     queue: &impl Queue,
     out: ViewMut<'_, f32>,
     input: View<'_, f16>,
-    weights: Weights<'_>,
-    shape: [usize; 3],
+    weights: PlaneMatrix<'_>,
+    bias: Option<View<'_, f32>>,
+    m: usize,
     kernel: impl FnOnce(Product) -> K,
 ) -> Result<(), Error> {
     let check = Check::<K>::new(queue);
-    let product = checked(&check, &out, input.start().cast(), weights, shape)?;
+    let product = checked(&check, &out, input.start().cast(), weights, bias, m)?;
     check.view(&input, "input", u64::from(product.m) * u64::from(product.k), 16)?;
     // SAFETY: lengths, alignment and limits were just checked; out is borrowed alone.
     unsafe { queue.launch(kernel(product)) }

@@ -6,25 +6,26 @@ use gpu::simt::Kernel;
 use gpu::simt::emulator::Lane;
 
 use super::product::{checked, not_quantized};
-use super::{Check, Weights};
+use super::{Check, PlaneMatrix};
 use crate::cuda::{Error, Queue, View, ViewMut};
 
 /// `out[m][n] = Σ_k input[m][k] · weights[n][k] + bias[n]`, the input as rows of q8
-/// ([`gpu::product::activations`]), with the shape `[m, n, k]`.
+/// ([`gpu::product::activations`]), for `m` rows.
 ///
 /// # Errors
-/// [`Error::Contract`] unless the weights' format is a quantized one, `k` is a multiple of its block,
-/// lengths are those of the shape, input and weights are aligned to 16 bytes and out to 8; those of a
+/// [`Error::Contract`] unless the weights are quantized, in whole blocks, lengths are those of the shape (`n` and
+/// `k` are the weights' rows and columns), input and weights are aligned to 16 bytes and out to 8; those of a
 /// launch.
 pub fn matmul_q8_quant(
     queue: &impl Queue,
     out: ViewMut<'_, f32>,
     input: View<'_, u8>,
-    weights: Weights<'_>,
-    shape: [usize; 3],
+    weights: PlaneMatrix<'_>,
+    bias: Option<View<'_, f32>>,
+    m: usize,
 ) -> Result<(), Error> {
     with_block!(weights.format, quantized B => {
-        matmul_q8_quant_by(queue, out, input, weights, shape, MatmulQ8Quant::<B>::new)
+        matmul_q8_quant_by(queue, out, input, weights, bias, m, MatmulQ8Quant::<B>::new)
     }, else Err(not_quantized("matmul_q8", weights.format)))
 }
 
@@ -37,12 +38,13 @@ pub fn matmul_q8_quant_by<K: for<'a> Kernel<Lane<'a>>>(
     queue: &impl Queue,
     out: ViewMut<'_, f32>,
     input: View<'_, u8>,
-    weights: Weights<'_>,
-    shape: [usize; 3],
+    weights: PlaneMatrix<'_>,
+    bias: Option<View<'_, f32>>,
+    m: usize,
     kernel: impl FnOnce(Product) -> K,
 ) -> Result<(), Error> {
     let check = Check::<K>::new(queue);
-    let product = checked(&check, &out, input.start(), weights, shape)?;
+    let product = checked(&check, &out, input.start(), weights, bias, m)?;
     check.view(&input, "input", u64::from(product.m) * u64::from(Q8Row::new(product.k).bytes()), 16)?;
     // SAFETY: lengths, alignment and limits were just checked; out is borrowed alone.
     unsafe { queue.launch(kernel(product)) }

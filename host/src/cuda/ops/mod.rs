@@ -17,6 +17,7 @@ mod gated;
 mod matmul_f16;
 mod matmul_f16_quant;
 mod matmul_q8_quant;
+mod matrix;
 mod matvec;
 mod probe;
 mod product;
@@ -34,12 +35,13 @@ pub use attn_decode::{AttnShape, attn_decode};
 pub use block_sum::block_sum;
 pub use cache::Cache;
 pub use convert::{convert_f16, convert_q8};
-pub use embed::{PlaneMatrix, embed};
+pub use embed::embed;
 pub use gated::gated;
 pub use matmul_f16::matmul_f16;
 pub use matmul_f16_quant::{matmul_f16_quant, matmul_f16_quant_by};
 pub use matmul_q8_quant::{matmul_q8_quant, matmul_q8_quant_by};
-pub use matvec::{Output, Weights, matvec_f16, matvec_q8};
+pub use matrix::PlaneMatrix;
+pub use matvec::{Output, matvec_f16, matvec_q8};
 #[cfg(cuda)]
 pub use probe::map_wgmma;
 pub use probe::{
@@ -56,7 +58,7 @@ pub use vector_add::vector_add;
 
 use std::marker::PhantomData;
 
-use gpu::simt::Contract;
+use gpu::simt::{Contract, Global};
 
 use super::{Error, Owner, Queue, View, ViewMut};
 
@@ -86,6 +88,19 @@ impl<K: Contract> Check<K> {
         self.that(address.is_multiple_of(align), || {
             format!("{name} begins at {address:#x}, which is not a multiple of {align} bytes")
         })
+    }
+
+    /// Where an input begins that there need not be, and address 0 if there is none. As [`view`](Self::view).
+    fn optional<T>(
+        &self,
+        view: Option<View<'_, T>>,
+        name: &str,
+        elements: u64,
+        align: u64,
+    ) -> Result<Global<T>, Error> {
+        let Some(view) = view else { return Ok(Global::from_address(0)) };
+        self.view(&view, name, elements, align)?;
+        Ok(view.start())
     }
 
     /// Elements of `rows` rows of `width` that begin `stride` elements apart, without what lies behind

@@ -3,7 +3,6 @@
 use std::marker::PhantomData;
 
 use gpu::norm::ResidualNorm;
-use gpu::simt::Global;
 
 use super::{Check, RowsMut};
 use crate::cuda::{Error, Queue, View, ViewMut};
@@ -40,19 +39,13 @@ pub fn residual_norm<O: RowsMut>(
     let out = check.rows(&out, rows, width)?;
     check.view(&residual, "residual", elements, 16)?;
     check.view(&weight, "weight", width.into(), 16)?;
-    if let Some(Delta { rows, post }) = &delta {
-        check.view(rows, "delta", elements, 16)?;
-        if let Some(post) = post {
-            check.view(post, "post", width.into(), 16)?;
-        }
-    }
-    let none = Global::from_address(0);
-    let post = delta.and_then(|delta| delta.post);
+    let post = check.optional(delta.and_then(|delta| delta.post), "post", width.into(), 16)?;
+    let delta = check.optional(delta.map(|delta| delta.rows), "delta", elements, 16)?;
     let arguments = ResidualNorm {
         out,
         residual: residual.start(),
-        delta: delta.map_or(none, |delta| delta.rows.start()),
-        post: post.map_or(none, |post| post.start()),
+        delta,
+        post,
         weight: weight.start(),
         rows,
         width,

@@ -1,7 +1,6 @@
 //! The launch of `gpu::position::RopeKv`.
 
 use gpu::position::{HeadRows, RopeKv};
-use gpu::simt::Global;
 use half::f16;
 
 use super::{Cache, Check};
@@ -78,17 +77,15 @@ pub fn rope_kv(
     check.view(&angles, "angles", u64::from(positions) * u64::from(pairs), 8)?;
     let head_rows = |part: &Heads<'_>, name: &str, heads: u32| -> Result<HeadRows, Error> {
         let width = heads * head_size;
-        let optional = |view: &Option<View<'_, f32>>, what, elements: u32| {
-            view.map_or(Ok(Global::from_address(0)), |view| {
-                check.view(&view, &format!("{name}'s {what}"), elements.into(), 4).map(|()| view.start())
-            })
+        let optional = |view: Option<View<'_, f32>>, what, elements: u32| {
+            check.optional(view, &format!("{name}'s {what}"), elements.into(), 4)
         };
         check.view(&part.rows, name, check.strided(rows, width, part.stride)?, 4)?;
         Ok(HeadRows {
             start: part.rows.start(),
             stride: part.stride as u64,
-            bias: optional(&part.bias, "bias", width)?,
-            norm: optional(&part.norm, "norm", head_size)?,
+            bias: optional(part.bias, "bias", width)?,
+            norm: optional(part.norm, "norm", head_size)?,
         })
     };
     check.that(value.norm.is_none(), || "values have no norm".to_owned())?;
