@@ -218,12 +218,7 @@ impl LoadedInput {
         }
     }
 
-    fn multiply<const JOBS: usize>(
-        &self,
-        queue: &impl Queue,
-        outputs: [Output<'_>; JOBS],
-        rows: usize,
-    ) -> Result<(), Error> {
+    fn multiply(&self, queue: &impl Queue, outputs: &[Output<'_>], rows: usize) -> Result<(), Error> {
         match self {
             Self::F16(input) => ops::matvec_f16(queue, outputs, input.view(), rows),
             Self::Q8(input) => ops::matvec_q8(queue, outputs, input.view(), rows),
@@ -234,7 +229,7 @@ impl LoadedInput {
 fn run<M: Machine>(machine: &M, matrix: &Matrix, input: &Input) -> Vec<f32> {
     let rows = input.values.len() / matrix.k;
     let (weights, input) = (Loaded::new(machine, matrix), LoadedInput::new(machine, input));
-    output(machine, rows * matrix.n, |queue, out| input.multiply(queue, [weights.output(out)], rows))
+    output(machine, rows * matrix.n, |queue, out| input.multiply(queue, &[weights.output(out)], rows))
 }
 
 fn products_of_integers_are_exact<M: Machine>(machine: &M) {
@@ -333,7 +328,7 @@ fn products_that_share_a_launch_have_the_bits_of_their_own<M: Machine>(machine: 
             i += 1;
             loaded[i - 1].output(out.view_mut())
         });
-        input_there.multiply(machine, outputs, rows).unwrap();
+        input_there.multiply(machine, &outputs, rows).unwrap();
         for (matrix, out) in matrices.iter().zip(&outs) {
             assert_eq!(out.read(), run(machine, matrix, &input), "{kind:?}, {} outputs", matrix.n);
         }
@@ -361,7 +356,7 @@ fn weights_are_loaded_once_and_coalesced() {
             machine.input("input", &Input::new(Kind::Q8, [1, k], || normal(&mut random)).bytes).unwrap();
         let (_, counters) = counted::<f32, _>(machine, n, 4, |queue, out| {
             let weights = PlaneMatrix { bytes: bytes.view(), format, rows: n, columns: k };
-            ops::matvec_q8(queue, [Output { out, weights, bias: None }], input.view(), 1)
+            ops::matvec_q8(queue, &[Output { out, weights, bias: None }], input.view(), 1)
         });
 
         let (planes, blocks, pieces) = (Planes::of(format), k / format.block_elements(), k / 32);
@@ -396,7 +391,7 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let mut run = |format, weights, rows, input, columns| {
         let weights = PlaneMatrix { bytes: bytes.slice(weights), format, rows, columns };
         let output = Output { out: out.slice_mut(0..6), weights, bias: Some(bias.slice(0..3)) };
-        ops::matvec_q8(machine, [output], q8.slice(input), 2)
+        ops::matvec_q8(machine, &[output], q8.slice(input), 2)
     };
     let refused = assert_refused;
     let all = 0..3 * 144;
@@ -424,7 +419,10 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
         &format!("matvec_q8_q4_k_x2: weights begins at {address:#x}, which is not a multiple of 16 bytes"),
     );
     let weights = |format, part| PlaneMatrix { bytes: bytes.slice(part), format, rows: 1, columns: 256 };
-    refused(ops::matvec_f16(machine, [], f16.view(), 2), "matvec_f16_f32_x4: 0 outputs, there can be 1 to 3");
+    refused(
+        ops::matvec_f16(machine, &[], f16.view(), 2),
+        "matvec_f16_f32_x4: 0 outputs, there can be 1 to 3",
+    );
     let (first, second) = (weights(Format::Q4_K, 0..144), weights(Format::Q6_K, 0..224));
     let mut other: Buffer<f32> = machine.output("out", 2).unwrap();
     let outputs = [
@@ -432,7 +430,7 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
         Output { out: other.view_mut(), weights: second, bias: None },
     ];
     refused(
-        ops::matvec_f16(machine, outputs, f16.view(), 2),
+        ops::matvec_f16(machine, &outputs, f16.view(), 2),
         "matvec_f16_q4_k_x4: weights have 256 columns of Q4_K and 256 of Q6_K, a launch takes one kind",
     );
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
@@ -462,7 +460,7 @@ fn speed() {
                         let bytes = weights.slice(copy * n * row..(copy + 1) * n * row);
                         let weights = PlaneMatrix { bytes, format, rows: n, columns: k };
                         let output = Output { out: out.view_mut(), weights, bias: None };
-                        input.multiply(&stream, [output], rows).unwrap();
+                        input.multiply(&stream, &[output], rows).unwrap();
                     };
                     let rounds = 10_usize.div_ceil(copies).max(2);
                     (0..copies).for_each(&mut launch);

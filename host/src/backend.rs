@@ -118,6 +118,29 @@ pub enum BackendError {
         /// MiB that they need.
         needed_mib: u128,
     },
+    /// Something does not fit into a device's memory.
+    #[error("{device}: {what} needs {} MiB, {} MiB are free: {remedy}", needed.div_ceil(1 << 20), free >> 20)]
+    DeviceMemory {
+        /// The device's name.
+        device: String,
+        /// What does not fit.
+        what: String,
+        /// Bytes that it needs.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The device has no kernels for the model.
+    #[error("{what}: the GPU's kernels cannot run this model; use --device cpu")]
+    Unsupported {
+        /// What of the model there is no kernel for.
+        what: String,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] crate::cuda::Error),
     /// The environment names an instruction set that there is none of.
     #[error("LANEMAP_CPU={name}: this processor has {}; use one of these, or leave it unset", available.join(", "))]
     InstructionSet {

@@ -17,6 +17,7 @@
 //! | `retained` | memory that graphs still hold the address of |
 //! | `emulated` | the queue of an emulator, for tests and for machines without a GPU |
 //! | `ops` | one safe function a kernel: checks the kernel's contract, then launches it on a [`Queue`] |
+//! | `backend` | whole models on a queue |
 //! | `absent` | the answer of every other platform |
 //!
 //! Everything above [`ops`] is free of `unsafe`. Thread counts, grids and shared memory come
@@ -35,6 +36,7 @@
 
 #[cfg(not(cuda))]
 mod absent;
+pub mod backend;
 mod buffer;
 #[cfg(cuda)]
 mod copy;

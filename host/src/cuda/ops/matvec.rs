@@ -31,9 +31,9 @@ pub struct Output<'a> {
 /// [`Error::Contract`] unless there are one to three outputs whose weights have one quantized format
 /// and as many columns, at least 1, lengths are those of the shape and input and weights are aligned to
 /// 16 bytes; those of a launch.
-pub fn matvec_q8<const JOBS: usize>(
+pub fn matvec_q8(
     queue: &impl Queue,
-    outputs: [Output<'_>; JOBS],
+    outputs: &[Output<'_>],
     input: View<'_, u8>,
     rows: usize,
 ) -> Result<(), Error> {
@@ -41,10 +41,10 @@ pub fn matvec_q8<const JOBS: usize>(
     with_block!(format, quantized B => {
         type P = Quantized<B>;
         match rows {
-            0 | 1 => launch::<P, _, 1>(queue, &outputs, &input, rows),
-            2 => launch::<P, _, 2>(queue, &outputs, &input, rows),
-            3 | 4 => launch::<P, _, 4>(queue, &outputs, &input, rows),
-            _ => launch::<P, _, 8>(queue, &outputs, &input, rows),
+            0 | 1 => launch::<P, _, 1>(queue, outputs, &input, rows),
+            2 => launch::<P, _, 2>(queue, outputs, &input, rows),
+            3 | 4 => launch::<P, _, 4>(queue, outputs, &input, rows),
+            _ => launch::<P, _, 8>(queue, outputs, &input, rows),
         }
     }, else Err(Error::Contract {
         kernel: "matvec_q8",
@@ -57,15 +57,15 @@ pub fn matvec_q8<const JOBS: usize>(
 ///
 /// # Errors
 /// As [`matvec_q8`].
-pub fn matvec_f16<const JOBS: usize>(
+pub fn matvec_f16(
     queue: &impl Queue,
-    outputs: [Output<'_>; JOBS],
+    outputs: &[Output<'_>],
     input: View<'_, f16>,
     rows: usize,
 ) -> Result<(), Error> {
-    fn few<P: Pair, const JOBS: usize>(
+    fn few<P: Pair>(
         queue: &impl Queue,
-        outputs: &[Output<'_>; JOBS],
+        outputs: &[Output<'_>],
         input: &View<'_, f16>,
         rows: usize,
     ) -> Result<(), Error> {
@@ -76,10 +76,10 @@ pub fn matvec_f16<const JOBS: usize>(
     }
     let format = outputs.first().map_or(Format::F32, |output| output.weights.format);
     match format {
-        Format::F32 => few::<HalfNumbers<f32>, JOBS>(queue, &outputs, &input, rows),
-        Format::F16 => few::<HalfNumbers<f16>, JOBS>(queue, &outputs, &input, rows),
-        Format::BF16 => few::<HalfNumbers<bf16>, JOBS>(queue, &outputs, &input, rows),
-        _ => with_block!(format, quantized B => few::<HalfPieces<B>, JOBS>(queue, &outputs, &input, rows),
+        Format::F32 => few::<HalfNumbers<f32>>(queue, outputs, &input, rows),
+        Format::F16 => few::<HalfNumbers<f16>>(queue, outputs, &input, rows),
+        Format::BF16 => few::<HalfNumbers<bf16>>(queue, outputs, &input, rows),
+        _ => with_block!(format, quantized B => few::<HalfPieces<B>>(queue, outputs, &input, rows),
             else unreachable!("the formats that are not quantized are above")),
     }
 }

@@ -1,0 +1,373 @@
+//! One forward pass of the decoder, as launches.
+//!
+//! The same text is the pass of a prompt and that of generated tokens, whose kernels differ in the
+//! products and in attention: many rows of one sequence at positions that follow each other, or one row
+//! of each of some sequences.
+
+use std::ops::Range;
+
+use gpu::activation::Gate;
+use gpu::attention::{Scaling, Sight};
+
+use super::rows::{ActivationKind, Rows, RowsBuffer, with_rows};
+use super::weights::{Layer, Matrix, Optional, Weights};
+use super::workspace::{KvCaches, Workspace};
+use crate::backend::Step;
+use crate::cuda::ops::{
+    self, AttentionShape, AttnShape, Cache, Delta, Heads, Output, PREFILL_HEAD_SIZES, RopeShape,
+};
+use crate::cuda::{Buffer, Error, Queue, View, ViewMut};
+use crate::model::{Activation, Config, Rope, RopeTable};
+
+/// A rotary embedding's angles for every position of the context.
+#[derive(Debug)]
+pub(super) struct Angles {
+    rope: Rope,
+    pairs: usize,
+    /// Cosine and sine, positions × pairs.
+    table: Buffer<[f32; 2]>,
+}
+
+impl Angles {
+    pub(super) fn new(
+        queue: &impl Queue,
+        rope: Rope,
+        table: &RopeTable,
+        context: usize,
+    ) -> Result<Self, Error> {
+        let angles: Vec<_> = table.angles(0..context).into_iter().map(|(cos, sin)| [cos, sin]).collect();
+        Ok(Self { rope, pairs: table.pairs(), table: queue.input("angles", &angles)? })
+    }
+}
+
+/// Which rows a pass has.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Phase<'a> {
+    /// Those of a prompt.
+    Prompt {
+        sequence: usize,
+        /// The position of the first.
+        start: usize,
+    },
+    /// One of each of some sequences, whose positions are in the device's memory.
+    Step {
+        /// Positions that the launches are for, at least those of every sequence.
+        context: usize,
+    },
+    /// The same where [attention of a step](has_step_attention) has no kernel: these.
+    Each(&'a [Step]),
+}
+
+/// What stays the same through a pass.
+pub(super) struct Pass<'a, Q> {
+    pub(super) queue: &'a Q,
+    pub(super) config: &'a Config,
+    pub(super) weights: &'a Weights,
+    pub(super) angles: &'a Angles,
+    pub(super) angles_sliding: &'a Angles,
+    pub(super) caches: &'a mut KvCaches,
+    pub(super) work: &'a mut Workspace,
+    pub(super) phase: Phase<'a>,
+    /// What products with quantized weights read.
+    pub(super) kind: ActivationKind,
+    pub(super) rows: usize,
+}
+
+/// Whether attention of a step has a kernel for such heads, which takes all rows at once and their
+/// positions from the device's memory.
+pub(super) fn has_step_attention(config: &Config) -> bool {
+    PREFILL_HEAD_SIZES.contains(&config.head_dim)
+        && config.heads / config.kv_heads <= gpu::attention::MOST_GROUP as usize
+}
+
+/// The sizes of attention of a step in a layer without a window.
+pub(super) fn step_shape(config: &Config, rows: usize, context: usize) -> AttnShape {
+    AttnShape {
+        rows,
+        kv_heads: config.kv_heads,
+        group: config.heads / config.kv_heads,
+        head_size: config.head_dim,
+        context,
+        sight: Sight::new(true, 0),
+        scaling: Scaling::new(config.attention_scale, config.attention_softcap.unwrap_or(0.0)),
+    }
+}
+
+impl<Q: Queue> Pass<'_, Q> {
+    /// All layers, for the tokens in the workspace at the places there.
+    pub(super) fn layers(&mut self) -> Result<(), Error> {
+        let (rows, weights, config) = (self.rows, self.weights, self.config);
+        let tokens = self.work.tokens.slice(0..rows);
+        let residual = self.work.residual.slice_mut(0..rows * config.width);
+        ops::embed(self.queue, residual, weights.embedding.planes(), tokens, config.embedding_scale)?;
+        let mut joining = None;
+        for (index, layer) in weights.layers.iter().enumerate() {
+            self.norm(&layer.attention_norm, joining, [&layer.query, &layer.key, &layer.value])?;
+            self.attention(index, layer)?;
+            let joining_attention = Some(&layer.post_attention_norm);
+            self.norm(&layer.feed_forward_norm, joining_attention, [&layer.gate, &layer.up])?;
+            self.feed_forward(layer)?;
+            joining = Some(&layer.post_feed_forward_norm);
+        }
+        Ok(())
+    }
+
+    /// The logits of `count` rows from `first` on, to the beginning of the workspace's. After
+    /// [`layers`](Self::layers), once for each row: the last layer's output joins the residual stream.
+    pub(super) fn logits(&mut self, first: usize, count: usize) -> Result<(), Error> {
+        let (config, weights, output) = (self.config, self.weights, self.weights.output());
+        let width = config.width;
+        let part = first * width..(first + count) * width;
+        let kind = self.kind([output]);
+        let Workspace { residual, output: delta, input, logits, .. } = &mut *self.work;
+        let post = weights.layers.last().and_then(|layer| layer.post_feed_forward_norm.as_ref());
+        let delta = Delta { rows: delta.slice(part.clone()), post: post.map(Buffer::view) };
+        let delta = (!weights.layers.is_empty()).then_some(delta);
+        with_rows!(kind, R => ops::residual_norm(
+            self.queue,
+            R::target(input.rows_mut::<R>(count, width)),
+            residual.slice_mut(part),
+            delta,
+            weights.output_norm.view(),
+            count,
+            config.norm_epsilon,
+        ))?;
+        let logits = logits.slice_mut(0..count * config.vocab_size);
+        products(self.queue, self.phase, kind, input, count, [(output, &None, logits)])
+    }
+
+    /// The tokens of the largest logits become the next step's, each at the next position.
+    pub(super) fn choose(&mut self) -> Result<(), Error> {
+        let (rows, vocab_size) = (self.rows, self.config.vocab_size);
+        let Workspace { tokens, places, logits, best, .. } = &mut *self.work;
+        ops::argmax(
+            self.queue,
+            tokens.slice_mut(0..rows),
+            logits.slice(0..rows * vocab_size),
+            best.slice_mut(0..ops::argmax_workspace(rows, vocab_size)),
+            Some(places.slice_mut(0..rows)),
+            [rows, vocab_size],
+        )
+    }
+
+    /// What products with these matrices read: rows of 8-bit quants only if all are quantized.
+    fn kind<'m>(&self, matrices: impl IntoIterator<Item = &'m Matrix>) -> ActivationKind {
+        let mut matrices = matrices.into_iter();
+        if matrices.all(|matrix| matrix.format.block_elements() > 1) { self.kind } else { ActivationKind::F16 }
+    }
+
+    /// Adds the last layer's output to the residual stream, through a norm where there is one; normalizes
+    /// that for products with `readers`.
+    fn norm<const N: usize>(
+        &mut self,
+        weight: &Buffer<f32>,
+        joining: Option<&Optional>,
+        readers: [&Matrix; N],
+    ) -> Result<(), Error> {
+        let (rows, width) = (self.rows, self.config.width);
+        let kind = self.kind(readers);
+        let Workspace { residual, output, input, .. } = &mut *self.work;
+        let delta = joining
+            .map(|post| Delta { rows: output.slice(0..rows * width), post: post.as_ref().map(Buffer::view) });
+        with_rows!(kind, R => ops::residual_norm(
+            self.queue,
+            R::target(input.rows_mut::<R>(rows, width)),
+            residual.slice_mut(0..rows * width),
+            delta,
+            weight.view(),
+            rows,
+            self.config.norm_epsilon,
+        ))
+    }
+
+    fn attention(&mut self, index: usize, layer: &Layer) -> Result<(), Error> {
+        let (queue, config, rows) = (self.queue, self.config, self.rows);
+        let (query_width, kv_width) = (config.query_width(), config.kv_width());
+        let kind = self.kind([&layer.query, &layer.key, &layer.value]);
+        let Workspace { input, query, key, value, .. } = &mut *self.work;
+        let jobs = [
+            (&layer.query, &None, query.slice_mut(0..rows * query_width)),
+            (&layer.key, &None, key.slice_mut(0..rows * kv_width)),
+            (&layer.value, &None, value.slice_mut(0..rows * kv_width)),
+        ];
+        products(queue, self.phase, kind, input, rows, jobs)?;
+        self.turn(index, layer)?;
+
+        let kind = self.kind([&layer.attention_output]);
+        with_rows!(kind, R => self.attend::<R>(index))?;
+        let Workspace { input, output, .. } = &mut *self.work;
+        let out = output.slice_mut(0..rows * config.width);
+        let job = (&layer.attention_output, &layer.attention_output_bias, out);
+        products(queue, self.phase, kind, input, rows, [job])
+    }
+
+    /// Biases, norms and rotary embedding; keys and values go into the cache.
+    fn turn(&mut self, index: usize, layer: &Layer) -> Result<(), Error> {
+        let (config, rows) = (self.config, self.rows);
+        let (query_width, kv_width) = (config.query_width(), config.kv_width());
+        let Workspace { query, key, value, turned, places, .. } = &mut *self.work;
+        let angles = if config.is_sliding(index) { self.angles_sliding } else { self.angles };
+        let shape = RopeShape {
+            rows,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_size: config.head_dim,
+            pairs: angles.pairs,
+            order: angles.rope.order,
+            epsilon: config.norm_epsilon,
+        };
+        let parts = [
+            heads(query, rows, query_width, &layer.query_bias, &layer.query_norm),
+            heads(key, rows, kv_width, &layer.key_bias, &layer.key_norm),
+            heads(value, rows, kv_width, &layer.value_bias, &None),
+        ];
+        let KvCaches { keys, values, .. } = &mut *self.caches;
+        let cache = Cache {
+            keys: keys.view_mut(),
+            values: values.view_mut(),
+            places: places.slice(0..rows),
+            layer: index,
+        };
+        let out = turned.slice_mut(0..rows * query_width);
+        ops::rope_kv(self.queue, out, parts, cache, angles.table.view(), shape)
+    }
+
+    /// Attention of all rows, as what the product behind it reads.
+    fn attend<R: Rows>(&mut self, index: usize) -> Result<(), Error> {
+        let (queue, config, rows) = (self.queue, self.config, self.rows);
+        let width = config.query_width();
+        let window = config.window(index).unwrap_or(0);
+        let context = match self.phase {
+            Phase::Step { context } => context,
+            Phase::Prompt { sequence, start } => {
+                self.attend_rows(0..rows, sequence, start, (index, window))?;
+                return self.convert::<R>(width);
+            }
+            Phase::Each(steps) => {
+                for (row, step) in steps.iter().enumerate() {
+                    self.attend_rows(row..row + 1, step.sequence, step.position, (index, window))?;
+                }
+                return self.convert::<R>(width);
+            }
+        };
+        let Workspace { turned, parts, input, places, .. } = &mut *self.work;
+        let shape = AttnShape {
+            // A window beyond every position is none.
+            sight: Sight::new(true, window.min(i32::MAX as usize) as u32),
+            ..step_shape(config, rows, context)
+        };
+        let KvCaches { keys, values, .. } = &*self.caches;
+        let places = places.slice(0..rows);
+        let cache = Cache { keys: keys.view(), values: values.view(), places, layer: index };
+        let out = R::target(input.rows_mut::<R>(rows, width));
+        let parts = parts.slice_mut(0..shape.workspace());
+        ops::attn_decode(queue, out, turned.slice(0..rows * width), cache, parts, shape)
+    }
+
+    /// Attention of rows of one sequence at positions that follow each other.
+    fn attend_rows(
+        &mut self,
+        rows: Range<usize>,
+        sequence: usize,
+        start: usize,
+        (index, window): (usize, usize),
+    ) -> Result<(), Error> {
+        let (config, width) = (self.config, self.config.query_width());
+        let shape = AttentionShape {
+            window,
+            scale: config.attention_scale,
+            softcap: config.attention_softcap.unwrap_or(0.0),
+            ..AttentionShape::prompt(rows.len(), start, [config.heads, config.kv_heads, config.head_dim])
+        };
+        let KvCaches { keys, values, layer, sequence: elements, .. } = &*self.caches;
+        let first = sequence * elements + index * layer;
+        let positions = first..first + shape.positions * config.kv_width();
+        let part = rows.start * width..rows.end * width;
+        let Workspace { turned, attended, .. } = &mut *self.work;
+        let cache = [keys.slice(positions.clone()), values.slice(positions)];
+        ops::attention(self.queue, attended.slice_mut(part.clone()), turned.slice(part), cache, &shape)
+    }
+
+    /// What attention wrote, as what a product reads.
+    fn convert<R: Rows>(&mut self, width: usize) -> Result<(), Error> {
+        let Workspace { attended, input, .. } = &mut *self.work;
+        let shape = [self.rows, width];
+        R::convert(self.queue, input.rows_mut(self.rows, width), attended.slice(0..self.rows * width), shape)
+    }
+
+    fn feed_forward(&mut self, layer: &Layer) -> Result<(), Error> {
+        let (queue, config, rows) = (self.queue, self.config, self.rows);
+        let (width, hidden) = (config.width, config.feed_forward);
+        let (kind, kind_down) = (self.kind([&layer.gate, &layer.up]), self.kind([&layer.down]));
+        let Workspace { input, gate, up, output, .. } = &mut *self.work;
+        let jobs = [
+            (&layer.gate, &None, gate.slice_mut(0..rows * hidden)),
+            (&layer.up, &None, up.slice_mut(0..rows * hidden)),
+        ];
+        products(queue, self.phase, kind, input, rows, jobs)?;
+        let activation = match config.activation {
+            Activation::Silu => Gate::Silu,
+            Activation::GeluTanh => Gate::GeluTanh,
+        };
+        with_rows!(kind_down, R => ops::gated(
+            queue,
+            R::target(input.rows_mut::<R>(rows, hidden)),
+            gate.slice(0..rows * hidden),
+            up.slice(0..rows * hidden),
+            activation,
+            [rows, hidden, hidden],
+        ))?;
+        let job = (&layer.down, &None, output.slice_mut(0..rows * width));
+        products(queue, self.phase, kind_down, input, rows, [job])
+    }
+}
+
+/// Rows of heads as a product left them.
+fn heads<'a>(
+    rows: &'a Buffer<f32>,
+    count: usize,
+    width: usize,
+    bias: &'a Optional,
+    norm: &'a Optional,
+) -> Heads<'a> {
+    Heads {
+        rows: rows.slice(0..count * width),
+        stride: width,
+        bias: bias.as_ref().map(Buffer::view),
+        norm: norm.as_ref().map(Buffer::view),
+    }
+}
+
+/// A matrix, what is added to each row of its product, and where that goes.
+type Job<'a> = (&'a Matrix, &'a Optional, ViewMut<'a, f32>);
+
+/// Products of the same rows of the input with several matrices.
+fn products<const N: usize>(
+    queue: &impl Queue,
+    phase: Phase<'_>,
+    kind: ActivationKind,
+    input: &RowsBuffer,
+    rows: usize,
+    jobs: [Job<'_>; N],
+) -> Result<(), Error> {
+    let columns = jobs[0].0.columns;
+    with_rows!(kind, R => {
+        let input: View<'_, R> = input.rows(rows, columns);
+        if let Phase::Prompt { .. } = phase {
+            for (matrix, bias, out) in jobs {
+                R::many(queue, out, input, matrix.planes(), bias.as_ref().map(Buffer::view), rows)?;
+            }
+            return Ok(());
+        }
+        let mut outputs: Vec<_> = jobs
+            .into_iter()
+            .map(|(matrix, bias, out)| Output { out, weights: matrix.planes(), bias: bias.as_ref().map(Buffer::view) })
+            .collect();
+        // A launch takes one format.
+        outputs.sort_by_key(|output| output.weights.format as u32);
+        for outputs in outputs.chunk_by(|a, b| a.weights.format == b.weights.format) {
+            R::few(queue, outputs, input, rows)?;
+        }
+        Ok(())
+    })
+}

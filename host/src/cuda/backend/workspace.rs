@@ -1,0 +1,151 @@
+//! What a forward pass writes between its kernels, and the KV caches.
+
+use gpu::attention::KvPlace;
+use half::f16;
+
+use super::rows::RowsBuffer;
+use crate::cuda::ops::{AttnShape, argmax_workspace};
+use crate::cuda::{Buffer, Error, Queue};
+use crate::model::Config;
+
+/// The most prompt tokens in one pass: more make the products no faster.
+const MOST_ROWS: usize = 2048;
+/// Bytes of intermediate rows that are worth a longer pass.
+const MOST_BYTES: usize = 1 << 30;
+/// Rows of logits that there is room for besides one a sequence.
+const LOGIT_ROWS: usize = 16;
+
+/// Keys and values of all layers of some sequences, see [`gpu::attention::KvCache`].
+#[derive(Debug)]
+pub(super) struct KvCaches {
+    pub(super) keys: Buffer<f16>,
+    pub(super) values: Buffer<f16>,
+    pub(super) context: usize,
+    /// Elements of a layer of one sequence's keys.
+    pub(super) layer: usize,
+    /// Elements of one sequence's keys.
+    pub(super) sequence: usize,
+}
+
+impl KvCaches {
+    pub(super) fn new(
+        queue: &impl Queue,
+        config: &Config,
+        context: usize,
+        sequences: usize,
+    ) -> Result<Self, Error> {
+        let layer = context * config.kv_width();
+        let sequence = config.layers * layer;
+        let new = |name| queue.output(name, sequences * sequence);
+        Ok(Self { keys: new("keys")?, values: new("values")?, context, layer, sequence })
+    }
+
+    /// Bytes of that.
+    pub(super) fn byte_len(config: &Config, context: usize, sequences: usize) -> u128 {
+        let elements = config.layers as u128 * context as u128 * config.kv_width() as u128;
+        2 * size_of::<f16>() as u128 * sequences as u128 * elements
+    }
+
+    /// Where a position of a sequence stands.
+    pub(super) fn place(&self, sequence: usize, position: usize) -> KvPlace {
+        KvPlace {
+            start: (sequence * self.sequence) as u64,
+            // Below the context, which attention's kernels take as 32 bits.
+            position: position as u32,
+            context: self.context as u32,
+        }
+    }
+}
+
+/// Rows of a pass.
+#[derive(Debug)]
+pub(super) struct Workspace {
+    /// The most rows of a pass.
+    pub(super) rows: usize,
+    /// The most rows of logits.
+    pub(super) logit_rows: usize,
+    pub(super) tokens: Buffer<u32>,
+    pub(super) places: Buffer<KvPlace>,
+    /// The residual stream, `width`.
+    pub(super) residual: Buffer<f32>,
+    /// What a product reads.
+    pub(super) input: RowsBuffer,
+    pub(super) query: Buffer<f32>,
+    pub(super) key: Buffer<f32>,
+    pub(super) value: Buffer<f32>,
+    /// Queries, turned.
+    pub(super) turned: Buffer<f16>,
+    pub(super) attended: Buffer<f32>,
+    pub(super) gate: Buffer<f32>,
+    pub(super) up: Buffer<f32>,
+    /// A layer's output before it joins the residual stream, `width`.
+    pub(super) output: Buffer<f32>,
+    pub(super) logits: Buffer<f32>,
+    /// The parts of attention of a step.
+    pub(super) parts: Buffer<f32>,
+    pub(super) best: Buffer<u64>,
+}
+
+impl Workspace {
+    /// For `sequences` sequences of `context` positions.
+    pub(super) fn new(
+        queue: &impl Queue,
+        config: &Config,
+        context: usize,
+        sequences: usize,
+        step: &AttnShape,
+    ) -> Result<Self, Error> {
+        let rows = Self::pass_rows(config, context, sequences);
+        let logit_rows = sequences.max(LOGIT_ROWS);
+        let new = |name, width: usize| queue.output::<f32>(name, rows * width);
+        Ok(Self {
+            rows,
+            logit_rows,
+            tokens: queue.output("tokens", rows)?,
+            places: queue.output("places", rows)?,
+            residual: new("residual", config.width)?,
+            input: RowsBuffer::new(queue, rows, widest(config))?,
+            query: new("query", config.query_width())?,
+            key: new("key", config.kv_width())?,
+            value: new("value", config.kv_width())?,
+            turned: queue.output("turned query", rows * config.query_width())?,
+            attended: new("attended", config.query_width())?,
+            gate: new("gate", config.feed_forward)?,
+            up: new("up", config.feed_forward)?,
+            output: new("output", config.width)?,
+            logits: queue.output("logits", logit_rows * config.vocab_size)?,
+            parts: queue.output("parts of attention", step.workspace())?,
+            best: queue.output("best logits", argmax_workspace(logit_rows, config.vocab_size))?,
+        })
+    }
+
+    /// Bytes of that.
+    pub(super) fn byte_len(config: &Config, context: usize, sequences: usize, step: &AttnShape) -> u128 {
+        let logit_rows = sequences.max(LOGIT_ROWS);
+        let logits = logit_rows as u128 * config.vocab_size as u128 * size_of::<f32>() as u128;
+        let rows = Self::pass_rows(config, context, sequences) as u128;
+        let parts = step.workspace() as u128 * size_of::<f32>() as u128;
+        rows * row_bytes(config) as u128 + logits + parts
+    }
+
+    /// Rows of a pass: as many as the products are fastest with, if there is the context for them.
+    pub(super) fn pass_rows(config: &Config, context: usize, sequences: usize) -> usize {
+        let affordable = (MOST_BYTES / row_bytes(config).max(1)).max(1);
+        MOST_ROWS.min(affordable).min(context).max(sequences)
+    }
+}
+
+/// The widest rows that a product reads.
+fn widest(config: &Config) -> usize {
+    config.width.max(config.query_width()).max(config.feed_forward)
+}
+
+/// Bytes of one row of everything.
+fn row_bytes(config: &Config) -> usize {
+    let f32s = 2 * config.width + 2 * config.query_width() + 2 * config.kv_width() + 2 * config.feed_forward;
+    let small = size_of::<u32>() + size_of::<KvPlace>();
+    RowsBuffer::byte_len(1, widest(config))
+        + f32s * size_of::<f32>()
+        + config.query_width() * size_of::<f16>()
+        + small
+}
