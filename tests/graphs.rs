@@ -193,7 +193,12 @@ fn a_kernel_may_be_launched_first_in_a_capture() {
     let Some(stream) = stream("a_kernel_may_be_launched_first_in_a_capture") else { return };
     let most = stream.device().description().shared_bytes_optin;
     let mut used = Buffer::from_slice(stream.device(), &[u32::MAX; 32]).unwrap();
-    let graph = stream.device().capture(|stream| ops::shared(stream, used.view_mut(), most)).unwrap();
+    let work = |stream: &Stream| {
+        stream.device().prepare(["probe_loads", "probe_wmma"])?;
+        ops::shared(stream, used.view_mut(), most)
+    };
+    let graph = stream.device().capture(work).unwrap();
+    assert_eq!(graph.nodes(), 1, "loading is no part of it");
     graph.launch(&stream).unwrap();
     assert_eq!(used.read().unwrap().iter().sum::<u32>(), most);
 }

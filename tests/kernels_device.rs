@@ -10,6 +10,9 @@
 #[path = "support/machine.rs"]
 mod machine;
 
+use std::time::Instant;
+
+use gpu::simt::sections::Sections;
 use lanemap::cuda::{Buffer, Error, ops};
 use machine::{Guarded, say, stream};
 
@@ -44,7 +47,8 @@ fn shared_memory_is_given_up_to_the_devices_limit() {
 fn ptx_that_the_driver_cannot_take_is_refused_in_its_own_way() {
     let Some(stream) = stream("ptx_that_the_driver_cannot_take_is_refused_in_its_own_way") else { return };
     let device = stream.device();
-    let text = device.description().variant().unwrap().text;
+    let all = Sections::of(device.description().variant().unwrap().text);
+    let text = &all.module("vector_add").unwrap();
     device.try_compile(text).unwrap();
     let replaced = |directive: &str, by: &str| -> String {
         let line = |line: &str| if line.starts_with(directive) { by.to_owned() } else { line.to_owned() };
@@ -65,6 +69,26 @@ fn ptx_that_the_driver_cannot_take_is_refused_in_its_own_way() {
     let broken = text.replacen("ld.global", "ld.nowhere", 1);
     let Error::Refused { log, .. } = refusal(&broken) else { panic!("not refused by the compiler") };
     assert!(log.contains("line") && log.contains("nowhere"), "{log}");
+}
+
+#[test]
+fn a_kernel_that_there_is_not_is_named_and_the_others_are_loaded() {
+    let Some(stream) = stream("a_kernel_that_there_is_not_is_named_and_the_others_are_loaded") else {
+        return;
+    };
+    let (device, sm) = (stream.device(), stream.device().description().sm);
+    let error = device.prepare(["vector_add", "no_such_kernel", "block_sum", "nor_this"]).unwrap_err();
+    assert!(matches!(error, Error::Launch { kernel: "no_such_kernel", .. }), "{error}");
+    // Named twice, and long loaded.
+    device.prepare(["block_sum", "vector_add", "block_sum"]).unwrap();
+    device.prepare([]).unwrap();
+    let not_here = gpu::kernels::ALL.iter().filter(|entry| !entry.needs.runs_on(sm));
+    for entry in not_here {
+        let error = device.prepare([entry.name]).unwrap_err();
+        assert!(matches!(error, Error::NotForDevice { .. }), "{error}");
+        let error = device.resources(entry.name, &entry.launch()).unwrap_err();
+        assert!(matches!(error, Error::NotForDevice { .. }), "{error}");
+    }
 }
 
 #[test]
@@ -103,7 +127,11 @@ fn an_allocation_that_does_not_fit_says_what_is_free() {
 fn every_kernel_keeps_to_the_resources_of_its_contract() {
     let Some(stream) = stream("every_kernel_keeps_to_the_resources_of_its_contract") else { return };
     let sm = stream.device().description().sm;
-    for entry in gpu::kernels::ALL.iter().filter(|entry| entry.needs.runs_on(sm)) {
+    let entries: Vec<_> = gpu::kernels::ALL.iter().filter(|entry| entry.needs.runs_on(sm)).collect();
+    let start = Instant::now();
+    stream.device().prepare(entries.iter().map(|entry| entry.name)).unwrap();
+    say(&format!("{} kernels loaded in {:?}", entries.len(), start.elapsed()));
+    for entry in entries {
         let taken = stream.device().resources(entry.name, &entry.launch()).unwrap();
         let name = entry.name;
         assert!(taken.registers <= entry.expectations.registers, "{name}: {taken:?}");

@@ -5,7 +5,8 @@
 
 use std::io::{self, Write as _};
 
-use gpu::simt::inspect::Violation;
+use gpu::simt::inspect::{Violation, entry_body};
+use gpu::simt::sections::Sections;
 use lanemap::ptx::{self, Assembler, Variant};
 
 /// What the kernels have to assemble for.
@@ -67,18 +68,62 @@ fn a_kernel_stands_in_the_ptx_of_its_architectures_alone() {
 }
 
 #[test]
+fn every_kernel_has_a_section_and_each_section_one_kernel() {
+    let Some(variants) = variants("every_kernel_has_a_section_and_each_section_one_kernel") else { return };
+    for variant in variants {
+        let sections = Sections::of(variant.text);
+        let has = |entry: &&gpu::kernels::Entry| entry.needs.is_in(variant.architecture());
+        let mut names: Vec<_> = gpu::kernels::ALL.iter().filter(has).map(|entry| entry.name).collect();
+        names.sort_unstable();
+        assert_eq!(sections.kernels().collect::<Vec<_>>(), names, "{}", variant.name());
+        for name in names {
+            let module = sections.module(name).unwrap();
+            assert_eq!(module.matches(".entry ").count(), 1, "{name}");
+            assert_eq!(entry_body(&module, name), entry_body(variant.text, name), "{name}");
+            assert!(module.contains(&format!(".target {}\n", variant.name())), "{name}");
+        }
+    }
+}
+
+/// Of each kind: without shared memory, with its own, with the launch's, with a limit of registers.
+const ALONE: [&str; 4] = ["vector_add", "block_sum", "fa_prefill_f16kv_hd64", "matmul_q8_q4_k"];
+
+#[test]
+fn ptxas_makes_the_same_of_a_kernel_alone() {
+    let test = "ptxas_makes_the_same_of_a_kernel_alone";
+    let Some(variants) = variants(test) else { return };
+    let Some(assembler) = assembler(test) else { return };
+    for variant in variants {
+        let sections = Sections::of(variant.text);
+        let together = assembler.usage(variant.text, &variant.name(), &ALONE).unwrap();
+        assert_eq!(together.len(), ALONE.len());
+        for usage in together {
+            let module = sections.module(&usage.kernel).unwrap();
+            assert_eq!(assembler.usage(&module, &variant.name(), &[]).unwrap(), [usage]);
+        }
+    }
+}
+
+/// NVIDIA's assembler, unless it is not there.
+fn assembler(test: &str) -> Option<Assembler> {
+    let assembler = Assembler::find();
+    if assembler.is_none() {
+        skip(test, "no ptxas; set LANEMAP_PTXAS (`pip install nvidia-cuda-nvcc` has one)");
+    }
+    assembler
+}
+
+#[test]
 fn ptxas_takes_every_kernel_without_a_spill() {
     let test = "ptxas_takes_every_kernel_without_a_spill";
     let Some(_) = variants(test) else { return };
-    let Some(assembler) = Assembler::find() else {
-        return skip(test, "no ptxas; set LANEMAP_PTXAS (`pip install nvidia-cuda-nvcc` has one)");
-    };
+    let Some(assembler) = assembler(test) else { return };
     let mut table = String::from("| kernel |");
     let mut rows = vec![String::new(); gpu::kernels::ALL.len()];
     for (sm, architecture) in ARCHITECTURES {
         table += &format!(" {architecture} |");
         let variant = ptx::variant_for(sm).unwrap();
-        let usage = assembler.usage(variant, architecture, &[]).unwrap();
+        let usage = assembler.usage(variant.text, architecture, &[]).unwrap();
         for (entry, row) in gpu::kernels::ALL.iter().zip(&mut rows) {
             let name = entry.name;
             let kernel = usage.iter().find(|usage| usage.kernel == name);

@@ -52,6 +52,8 @@ mod operand;
 mod probing;
 #[cfg(any(target_arch = "nvptx64", feature = "nvvm"))]
 mod ptx;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod sections;
 
 pub use crate::fragment::WARP_LANES;
 pub use address::{Global, Shared, Word, Word32};

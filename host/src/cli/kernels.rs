@@ -79,6 +79,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 /// Of a device, what its driver made of the kernels.
 fn on_device(device: Device) -> anyhow::Result<Table> {
     let description = device.description();
+    device.prepare(ALL.iter().filter(|entry| entry.needs.runs_on(description.sm)).map(|entry| entry.name))?;
     let rows = ALL.iter().map(|entry| {
         if !entry.needs.runs_on(description.sm) {
             return Ok(None);
@@ -139,7 +140,7 @@ pub(super) fn assemble(
         // sm_90 without the a: what runs on every later one too.
         variant = ptx::variants()?.iter().rfind(|other| !other.exact && other.runs_on(sm)).unwrap_or(variant);
     }
-    Ok((sm, variant, assembler.usage(variant, architecture, kernels)?))
+    Ok((sm, variant, assembler.usage(variant.text, architecture, kernels)?))
 }
 
 /// Without a device: the first architecture that there is PTX for and `ptxas` assembles, or the

@@ -41,6 +41,14 @@ impl Device {
         match *self {}
     }
 
+    /// No kernels.
+    ///
+    /// # Errors
+    /// None.
+    pub fn prepare(&self, _kernels: impl IntoIterator<Item = &'static str>) -> Result<(), Error> {
+        match *self {}
+    }
+
     /// What a kernel takes on this device.
     ///
     /// # Errors

@@ -12,12 +12,14 @@ use cust::CudaApiVersion;
 use cust::context::{Context, CurrentContext};
 use cust::device::DeviceAttribute;
 use cust::memory::DeviceBuffer;
+use rayon::prelude::*;
 
 use super::buffer::Owner;
 use super::description::{Description, Version};
 use super::driver::{self, raw};
 use super::error::{CudaError, Error, Unavailable};
-use super::module::Module;
+use super::graph;
+use super::module::{self, Kernels};
 use super::retained::Retained;
 
 /// `CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN`.
@@ -82,7 +84,7 @@ struct Opened {
     description: Description,
     context: Context,
     synchronise: bool,
-    module: Mutex<Option<&'static Module>>,
+    kernels: Mutex<Option<&'static Kernels>>,
     retained: Mutex<Retained<DeviceBuffer<u8>>>,
 }
 
@@ -109,7 +111,7 @@ impl Device {
             description: describe(index)?,
             context: Context::new(raw).map_err(&fail)?,
             synchronise: std::env::var_os("LANEMAP_CUDA_SYNC").is_some_and(|value| value != "0"),
-            module: Mutex::new(None),
+            kernels: Mutex::new(None),
             retained: Mutex::default(),
         };
         // Kernels and buffers refer to the context until the end of the program.
@@ -140,17 +142,32 @@ impl Device {
         CurrentContext::set_current(&self.0.context).map_err(Error::doing("choosing the device"))
     }
 
-    /// The kernels, compiled for the device on the first call.
-    pub(super) fn module(&self) -> Result<&'static Module, Error> {
-        let mut module = self.0.module.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(module) = *module {
-            return Ok(module);
+    /// The kernels that there are for the device.
+    pub(super) fn kernels(&self) -> Result<&'static Kernels, Error> {
+        let mut kernels = self.0.kernels.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kernels) = *kernels {
+            return Ok(kernels);
         }
         let variant = self.0.description.variant()?;
-        self.enter()?;
-        let loaded = &*Box::leak(Box::new(Module::compile(variant.text, &self.0.description)?));
-        *module = Some(loaded);
-        Ok(loaded)
+        let new = &*Box::leak(Box::new(Kernels::new(variant.text, &self.0.description)?));
+        *kernels = Some(new);
+        Ok(new)
+    }
+
+    /// Compiles the kernels of these names for the device, unless that is done, many at a time on
+    /// rayon's threads. Otherwise each is compiled at its first launch, which waits for it.
+    ///
+    /// # Errors
+    /// That of the first kernel that there is not, or that the driver does not compile; the others
+    /// are compiled all the same.
+    pub fn prepare(&self, kernels: impl IntoIterator<Item = &'static str>) -> Result<(), Error> {
+        let names: Vec<_> = kernels.into_iter().collect();
+        let kernels = self.kernels()?;
+        let load = |&kernel: &&'static str| {
+            self.enter()?;
+            graph::aside(|| kernels.load(kernel))
+        };
+        names.par_iter().map(load).collect::<Vec<_>>().into_iter().collect()
     }
 
     /// What graphs of the device keep from being freed.
@@ -158,14 +175,14 @@ impl Device {
         self.0.retained.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the driver compile this PTX for the device, and forgets the result.
+    /// Has the driver compile all of this PTX for the device, and forgets the result.
     ///
     /// # Errors
     /// Why it is refused: [`Error::WrongTarget`], [`Error::DriverTooOld`], or
     /// [`Error::Refused`] with the compiler's log.
     pub fn try_compile(&self, ptx: &str) -> Result<(), Error> {
         self.enter()?;
-        Module::compile(ptx, &self.0.description).map(drop)
+        module::try_compile(ptx, &self.0.description)
     }
 
     /// Bytes of memory that are free, and that there are.

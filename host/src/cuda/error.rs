@@ -102,11 +102,13 @@ pub enum Error {
         sm: u32,
     },
     /// The driver does not compile the PTX.
-    #[error("the driver refuses the kernels: {error}\n{log}")]
+    #[error("the driver refuses {}: {error}\n{log}", kernel.unwrap_or("the kernels"))]
     Refused {
+        /// The kernel that was compiled alone, if it was one.
+        kernel: Option<&'static str>,
         /// The driver's code.
         error: CudaError,
-        /// The compiler's own words, with line numbers.
+        /// The compiler's own words, with line numbers of the text that it was given.
         log: String,
     },
     /// The PTX holds a NUL byte.

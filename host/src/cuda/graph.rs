@@ -47,19 +47,17 @@ impl Device {
     /// Notes down the work that `work` gives to the stream it is called with. None of it is done.
     ///
     /// [`Stream::launch`] and all [`ops`](super::ops), [`Stream::copy`] and [`Stream::fill`] can
-    /// be noted down, by this or another thread; the kernels are loaded before. The thread cannot
-    /// wait, measure, allocate, or copy between host and device meanwhile: all that is refused and
-    /// leaves the capture as it is. Other threads and other streams are not disturbed.
+    /// be noted down, by this or another thread; a kernel that is not loaded yet is loaded then.
+    /// The thread cannot wait, measure, allocate, or copy between host and device meanwhile: all that
+    /// is refused and leaves the capture as it is. Other threads and other streams are not disturbed.
     ///
     /// With `LANEMAP_CUDA_SYNC` launches inside are not waited for; [`Graph::launch`] waits for all of
     /// them. To learn which one fails, do the work without a graph ([`Device::synchronises`]).
     ///
     /// # Errors
-    /// What `work` returns, such as the launch that was refused, and those of loading the
-    /// kernels; [`Error::Captured`] inside another capture; [`Error::Driver`] if the driver does not
+    /// What `work` returns, such as the launch that was refused; [`Error::Captured`] inside another capture; [`Error::Driver`] if the driver does not
     /// make a graph of the work. After an error, or a panic in `work`, nothing is left behind.
     pub fn capture(self, work: impl FnOnce(&Stream) -> Result<(), Error>) -> Result<Graph, Error> {
-        self.module()?;
         let recording = Recording::begin(self)?;
         work(&Stream::noting(Notes(recording.stream), self))?;
         recording.finish()
@@ -145,8 +143,8 @@ pub(super) fn outside(doing: &'static str) -> Result<(), Error> {
 }
 
 /// Does what is no part of the work that a capture notes down, and what the driver forbids a
-/// thread inside it: it may load a kernel no earlier than it is asked for, and frees memory and
-/// other graphs.
+/// thread inside it: it loads a kernel no earlier than it is asked for, and frees memory and other
+/// graphs.
 pub(super) fn aside<R>(work: impl FnOnce() -> R) -> R {
     if !INSIDE.get() {
         return work();

@@ -5,7 +5,7 @@
 //! | `description`, `error` | what is known of a device, and what went wrong, as plain data |
 //! | `driver` | the driver's symbols, bound when the program runs |
 //! | `device` | which devices there are, and opening one |
-//! | `module` | the kernels' PTX on a device: compiled once, and what each kernel takes there |
+//! | `module` | the kernels' PTX on a device: each compiled at its first use, and what it takes there |
 //! | `buffer` | memory with a length, of a device or of an emulator; views of it |
 //! | `memory` | buffers in a device's memory |
 //! | `pinned` | memory of the host that a device copies from and to by itself |

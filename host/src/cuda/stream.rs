@@ -58,11 +58,11 @@ impl Device {
     /// What a kernel takes on this device when it is launched like this.
     ///
     /// # Errors
-    /// Those of loading the kernels, and [`Error::SharedMemory`].
+    /// Those of loading the kernel, and [`Error::SharedMemory`].
     pub fn resources(self, kernel: &'static str, launch: &Launch) -> Result<Resources, Error> {
-        let module = self.module()?;
+        let kernels = self.kernels()?;
         self.enter()?;
-        module.resources(kernel, launch)
+        graph::aside(|| kernels.resources(kernel, launch))
     }
 }
 
@@ -106,7 +106,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::SharedMemory`]; [`Error::Launch`] if the driver refuses it or, with
-    /// `LANEMAP_CUDA_SYNC`, if it fails; those of loading the kernels.
+    /// `LANEMAP_CUDA_SYNC`, if it fails; those of loading the kernel.
     ///
     /// # Safety
     /// The arguments keep the contract that the kernel documents: addresses of live buffers of
@@ -119,9 +119,9 @@ impl Stream {
             return Ok(());
         }
         let kernel = K::NAME;
-        let module = self.device.module()?;
+        let kernels = self.device.kernels()?;
         self.device.enter()?;
-        let function = graph::aside(|| module.prepare(kernel, &launch))?;
+        let function = graph::aside(|| kernels.prepare(kernel, &launch))?;
         // The driver copies the arguments from here before it returns.
         let mut parameters = [ptr::from_ref(&arguments).cast_mut().cast::<c_void>()];
         // SAFETY: the entry point of this name has one parameter, of type K; the rest is the

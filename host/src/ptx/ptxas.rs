@@ -9,8 +9,6 @@ use std::process::Command;
 
 use thiserror::Error;
 
-use super::Variant;
-
 /// What a kernel takes on one architecture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
@@ -114,15 +112,10 @@ impl Assembler {
     ///
     /// # Errors
     /// If it does not run, refuses the PTX, or answers something unknown.
-    pub fn usage(
-        &self,
-        variant: &Variant,
-        architecture: &str,
-        kernels: &[&str],
-    ) -> Result<Vec<Usage>, PtxasError> {
+    pub fn usage(&self, ptx: &str, architecture: &str, kernels: &[&str]) -> Result<Vec<Usage>, PtxasError> {
         let folder = tempfile::tempdir().map_err(PtxasError::Temporary)?;
         let source = folder.path().join("kernels.ptx");
-        fs::write(&source, variant.text).map_err(PtxasError::Temporary)?;
+        fs::write(&source, ptx).map_err(PtxasError::Temporary)?;
         let output = Command::new(&self.program)
             .arg("--verbose")
             .arg(format!("--gpu-name={architecture}"))
