@@ -18,6 +18,7 @@
 mod support;
 
 use gpu::quant::Format;
+use support::error::Error;
 use support::loaded::{Loaded, MODES, bits, decode, prefill};
 use support::reference::{self, Rounding};
 use support::tiny::{Spec, Stretch, Tiny, random_tokens};
@@ -63,16 +64,6 @@ struct Expected {
     eight_bit_cost: Error,
 }
 
-/// How far logits are from the expected ones.
-struct Error {
-    /// The largest error of a logit, in units of the largest logit of its row.
-    logit: f64,
-    /// The worst row's error, as a root mean square, relative to the row's.
-    row: f64,
-    /// The same of all rows.
-    all: f64,
-}
-
 impl Expected {
     fn new(tiny: &Tiny, tokens: &[u32]) -> Self {
         let logits = reference::logits(tiny, tokens, Rounding::None);
@@ -108,34 +99,6 @@ impl Expected {
         let used = parts.map(|(error, allowed)| error / allowed).into_iter().fold(0.0, f64::max);
         println!("{what}: exact {exact}: error {:.1e}, {used:.2} of what is allowed", error.all);
     }
-}
-
-impl Error {
-    /// NaN where a logit is.
-    fn of<T: Copy + Into<f64>>(rows: &[Vec<T>], expected: &[Vec<f64>]) -> Self {
-        assert_eq!(rows.len(), expected.len());
-        let (mut logit, mut row, mut all) = (0.0, 0.0, 0.0);
-        for (got, expected) in rows.iter().zip(expected) {
-            assert_eq!(got.len(), expected.len());
-            let largest = expected.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
-            assert!(largest > 0.1 && largest.is_finite(), "the reference is trivial");
-            let (mut squares, mut differences) = (0.0, 0.0);
-            for (&got, expected) in got.iter().zip(expected) {
-                let difference = got.into() - expected;
-                logit = maximum(logit, difference.abs() / largest);
-                differences += difference * difference;
-                squares += expected * expected;
-            }
-            row = maximum(row, (differences / squares).sqrt());
-            all += differences / squares;
-        }
-        Self { logit, row, all: (all / rows.len() as f64).sqrt() }
-    }
-}
-
-/// The larger one, or NaN if one is: `f64::max` would drop it.
-fn maximum(a: f64, b: f64) -> f64 {
-    if a >= b || a.is_nan() { a } else { b }
 }
 
 #[test]

@@ -16,6 +16,11 @@ pub trait Backend: Send {
     /// The device's name on the command line: `cpu`, `cuda:0`.
     fn device(&self) -> String;
 
+    /// Prompt tokens that are best evaluated in one call.
+    fn prompt_rows(&self) -> usize {
+        512
+    }
+
     /// Threads of the CPU that work in it.
     fn threads(&self) -> usize;
 
@@ -49,7 +54,8 @@ pub trait Backend: Send {
     fn decode(&mut self, steps: &[Step]) -> Result<&[f32], BackendError>;
 
     /// As [`decode`](Self::decode), and returns only the token with the largest logit of each row, of equal
-    /// ones the lowest; NaN is less than every number. Where logits are on another device, they stay there.
+    /// ones the lowest; [`NO_TOKEN`](gpu::sampling::NO_TOKEN) where one is NaN or +∞. Logits of another device
+    /// stay there.
     ///
     /// # Errors
     /// As [`decode`](Self::decode).
@@ -95,9 +101,11 @@ pub struct Step {
 
 /// The token with the largest logit, see [`Backend::decode_greedy`].
 fn largest(logits: &[f32]) -> u32 {
-    let best = |best: (u32, f32), next: (u32, f32)| {
-        if next.1 > best.1 || best.1.is_nan() && !next.1.is_nan() { next } else { best }
-    };
+    // Written so that a NaN is not usable.
+    if !logits.iter().all(|&logit| logit < f32::INFINITY) {
+        return gpu::sampling::NO_TOKEN;
+    }
+    let best = |best: (u32, f32), next: (u32, f32)| if next.1 > best.1 { next } else { best };
     (0..).zip(logits.iter().copied()).reduce(best).map_or(0, |(token, _)| token)
 }
 

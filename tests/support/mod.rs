@@ -3,6 +3,7 @@
 
 pub(crate) mod command;
 pub(crate) mod eight_bit;
+pub(crate) mod error;
 pub(crate) mod gguf;
 pub(crate) mod loaded;
 pub(crate) mod models;

@@ -27,6 +27,8 @@ pub(crate) enum Rounding {
     /// The inputs of products with quantized matrices are rounded as the library's default mode rounds
     /// them: groups of 32 signed bytes that share a step, the largest magnitude over 127.
     EightBit,
+    /// The inputs of products, their weights and queries are rounded to f16.
+    Half,
 }
 
 /// The logits after each token.
@@ -116,6 +118,9 @@ impl<'a> Decoder<'a> {
                     }
                     self.rotate(head, position, layer);
                 }
+            }
+            if self.rounding == Rounding::Half {
+                queries[position].iter_mut().for_each(round_to_f16);
             }
             keys[position].iter_mut().for_each(round_to_f16);
             values[position].iter_mut().for_each(round_to_f16);
@@ -233,8 +238,12 @@ impl<'a> Decoder<'a> {
 
     /// `y = W x` for each row of `x`.
     fn product(&self, x: &Rows, matrix: &str) -> Rows {
-        let weights: Vec<f64> = self.model.values(matrix).into_iter().map(f64::from).collect();
+        let mut weights: Vec<f64> = self.model.values(matrix).into_iter().map(f64::from).collect();
         let mut x = x.clone();
+        if self.rounding == Rounding::Half {
+            x.iter_mut().flatten().for_each(round_to_f16);
+            weights.iter_mut().for_each(round_to_f16);
+        }
         if self.rounding == Rounding::EightBit && self.model.format(matrix).block_elements() > 1 {
             x.iter_mut().flat_map(|row| row.chunks_mut(32)).for_each(round_to_8_bits);
         }

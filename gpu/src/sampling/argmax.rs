@@ -1,6 +1,6 @@
 //! `argmax_parts`, `argmax`: the token of the largest logit of each row.
 //!
-//! Of equal logits the lowest token. NaN is less than every number; a row of NaN alone gives token 0.
+//! Of equal logits the lowest token. A row with a logit that is NaN or +∞ has none, and gives [`NO_TOKEN`].
 //! A soft cap changes no order, so there is none here.
 //!
 //! ```text
@@ -25,11 +25,14 @@
 //! Where the caller says so, `argmax` also moves each row's place one position on: then the next pass
 //! can begin without the host.
 
-use super::key::{NONE, key, logit_and_token};
+use super::key::{NONE, UNUSABLE, logit_and_token, usable_key};
 use crate::attention::KvPlace;
 use crate::simt::{
     Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES,
 };
+
+/// What stands for the token of a row whose logits are not usable.
+pub const NO_TOKEN: u32 = u32::MAX;
 
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -147,7 +150,7 @@ impl<S: Simt> Kernel<S> for ArgmaxParts {
         unsafe {
             for _ in 0..LOGITS {
                 if token < self.vocabulary {
-                    best = best.max(key(s.load_global_constant(logits.at(u64::from(token))), token));
+                    best = best.max(usable_key(s.load_global_constant(logits.at(u64::from(token))), token));
                 }
                 token += THREADS;
             }
@@ -175,7 +178,7 @@ impl<S: Simt> Kernel<S> for Argmax {
             }
             let best = best_of_block(s, best);
             if s.thread() == 0 {
-                let (_, token) = logit_and_token(best);
+                let token = if best == UNUSABLE { NO_TOKEN } else { logit_and_token(best).1 };
                 s.store_global(self.tokens.at(u64::from(row)), token);
                 if self.places.address() != 0 {
                     let position = self.places.at(u64::from(row)).cast::<u32>().at(KvPlace::POSITION);

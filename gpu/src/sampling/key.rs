@@ -3,6 +3,15 @@
 /// No logit: less than any.
 pub(super) const NONE: u64 = 0;
 
+/// A logit that no token may be chosen by: above every other.
+pub(super) const UNUSABLE: u64 = u64::MAX;
+
+/// As [`key`], where NaN and infinity are [`UNUSABLE`].
+#[inline(always)]
+pub(super) const fn usable_key(logit: f32, token: u32) -> u64 {
+    if logit < f32::INFINITY { key(logit, token) } else { UNUSABLE }
+}
+
 /// The logit's place in the order of numbers, then the token, the lowest first: the larger key has the
 /// larger logit, or the same one and the lower token. NaN is less than all numbers; zeros are equal.
 #[inline(always)]
@@ -46,6 +55,10 @@ mod tests {
             let (logit, token) = logit_and_token(key(a, 70_000));
             assert!(token == 70_000 && (logit == a || logit.is_nan() && a.is_nan()), "{a}: {logit}, {token}");
         }
+        for bad in [f32::NAN, -f32::NAN, f32::INFINITY] {
+            assert_eq!(usable_key(bad, 5), UNUSABLE);
+        }
+        assert!(rising[1..8].iter().all(|&x| usable_key(x, 0) == key(x, 0) && key(x, 0) < UNUSABLE));
         assert_eq!(key(-0.0, 5), key(0.0, 5));
         assert_eq!(key(-f32::NAN, 5), key(f32::NAN, 5));
     }

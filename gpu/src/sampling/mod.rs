@@ -6,5 +6,5 @@ mod argmax;
 mod key;
 mod top_k;
 
-pub use argmax::{Argmax, ArgmaxParts};
+pub use argmax::{Argmax, ArgmaxParts, NO_TOKEN};
 pub use top_k::TopK;

@@ -66,7 +66,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Err(UsageError(message).into());
     }
     let mut session = Session::new(args.machine.backend(Arc::clone(&model))?, longest)?;
-    let report = Report::new(&model, &file.name(), &session, args.machine.batch);
+    let batch = args.machine.batch.unwrap_or_else(|| session.prompt_rows());
+    let report = Report::new(&model, &file.name(), &session, batch);
 
     let rounds = args.repetitions + usize::from(!args.no_warmup);
     let style = ProgressStyle::with_template("{msg:8} {wide_bar} {pos}/{len}")?;
@@ -75,14 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for (index, test) in tests.into_iter().enumerate() {
         bar.set_message(test.name());
         let mut progress = |round: usize| bar.set_position((index * rounds + round) as u64);
-        samples.push(measure(
-            &mut session,
-            test,
-            args.machine.batch,
-            args.repetitions,
-            !args.no_warmup,
-            &mut progress,
-        )?);
+        samples.push(measure(&mut session, test, batch, args.repetitions, !args.no_warmup, &mut progress)?);
     }
     bar.finish_and_clear();
     to_stdout(|out| report.write(out, args.output, &samples))

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::output::note;
 use crate::cuda;
 
 /// Where a model runs.
@@ -16,29 +17,39 @@ pub enum Device {
     Cuda(u32),
 }
 
+/// A device that can run a model.
+#[derive(Debug, Clone, Copy)]
+pub enum Chosen {
+    /// The CPU.
+    Cpu,
+    /// A GPU that there are kernels for.
+    Cuda(cuda::Device),
+}
+
 impl Device {
-    /// The device that this build runs on when asked for `self`.
+    /// What this build runs on when asked for `self`. `auto` is the first GPU, if one answers; a GPU that
+    /// cannot be used is said aloud.
     ///
     /// # Errors
-    /// When it cannot run there; the message says what to do instead.
-    pub fn resolve(self) -> anyhow::Result<Self> {
-        match self {
-            Self::Auto | Self::Cpu => Ok(Self::Cpu),
-            Self::Cuda(index) => {
-                let found = cuda::Device::open(index).and_then(|device| {
-                    let description = device.description();
-                    description.variant()?;
-                    Ok(description)
-                });
-                match found {
-                    Ok(description) => anyhow::bail!(
-                        "--device {self}: {} is there, but the kernels for whole models are not yet; use \
-                         --device cpu",
-                        description.name
-                    ),
-                    Err(error) => anyhow::bail!("--device {self}: {error}; use --device cpu"),
-                }
+    /// When a GPU that is named cannot be used; the message says what to do instead.
+    pub fn resolve(self) -> anyhow::Result<Chosen> {
+        let index = match self {
+            Self::Cpu => return Ok(Chosen::Cpu),
+            Self::Auto => 0,
+            Self::Cuda(index) => index,
+        };
+        let found = cuda::Device::open(index).and_then(|device| {
+            device.description().variant()?;
+            Ok(device)
+        });
+        match found {
+            Ok(device) => Ok(Chosen::Cuda(device)),
+            Err(cuda::Error::Unavailable(_)) if self == Self::Auto => Ok(Chosen::Cpu),
+            Err(error) if self == Self::Auto => {
+                note(format_args!("warning: the CPU runs the model: {error}"));
+                Ok(Chosen::Cpu)
             }
+            Err(error) => anyhow::bail!("--device {self}: {error}; use --device cpu"),
         }
     }
 }
@@ -89,8 +100,9 @@ mod tests {
 
     #[test]
     fn a_gpu_is_refused_in_words() {
-        assert_eq!(Device::Auto.resolve().ok(), Some(Device::Cpu));
-        let message = Device::Cuda(1).resolve().map_or_else(|error| error.to_string(), |_| String::new());
-        assert!(message.contains("cuda:1") && message.contains("--device cpu"), "{message}");
+        assert!(matches!(Device::Cpu.resolve(), Ok(Chosen::Cpu)));
+        assert!(Device::Auto.resolve().is_ok());
+        let message = Device::Cuda(999).resolve().map_or_else(|error| error.to_string(), |_| String::new());
+        assert!(message.contains("cuda:999") && message.contains("--device cpu"), "{message}");
     }
 }

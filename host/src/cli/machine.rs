@@ -2,12 +2,21 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::device::Device;
-use super::pull;
-use crate::backend::Backend;
+use indicatif::{ProgressBar, ProgressStyle};
+use tracing::info;
+
+use super::device::{Chosen, Device};
+use super::output::note;
+use super::{UsageError, pull};
+use crate::backend::{Backend, BackendError};
 use crate::cpu::{CpuBackend, CpuOptions};
+use crate::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
 use crate::model::Model;
+
+/// The bar of an upload.
+const UPLOAD: &str = "weights {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}";
 
 /// Which model.
 #[derive(Debug, clap::Args)]
@@ -30,10 +39,10 @@ impl ModelArgs {
 /// What a model runs on.
 #[derive(Debug, clap::Args)]
 pub(super) struct MachineArgs {
-    /// Prompt tokens in one pass; does not change the result
-    #[arg(short = 'b', long, visible_alias = "batch-size", value_name = "N", default_value = "512")]
+    /// Prompt tokens in one pass; does not change the result [default: what is fastest]
+    #[arg(short = 'b', long, visible_alias = "batch-size", value_name = "N")]
     #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
-    pub(super) batch: usize,
+    pub(super) batch: Option<usize>,
 
     /// CPU threads; 0: all cores
     #[arg(short = 't', long, value_name = "N", default_value_t = 0)]
@@ -44,18 +53,43 @@ pub(super) struct MachineArgs {
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Auto)]
     device: Device,
 
+    /// What products with quantized weights read on a GPU; auto: f16 in prompts, q8 in generated tokens
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Activations::Auto)]
+    activations: Activations,
+
     /// Dequantized weights, f32 activations and f64 sums: slow, the reference for everything else
     #[arg(long)]
     pub(super) exact: bool,
 }
 
+/// `--activations`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Activations {
+    /// The faster one.
+    Auto,
+    /// 16-bit floats.
+    F16,
+    /// Blocks of 8-bit quants.
+    Q8,
+}
+
 impl MachineArgs {
-    /// That the device is there, before anything slow is begun.
+    /// The device, before anything slow is begun. Says why `auto` is not a GPU that is there.
     ///
     /// # Errors
-    /// When it is not, or cannot run what is asked.
-    pub(super) fn check(&self) -> anyhow::Result<()> {
-        self.device.resolve().map(drop)
+    /// When it is not there, or cannot run what is asked.
+    pub(super) fn check(&self) -> anyhow::Result<Chosen> {
+        if self.exact {
+            return match self.device {
+                Device::Auto | Device::Cpu => Ok(Chosen::Cpu),
+                Device::Cuda(_) => Err(UsageError(format!(
+                    "--exact is a mode of the CPU, not of --device {}: use --device cpu",
+                    self.device
+                ))
+                .into()),
+            };
+        }
+        self.device.resolve()
     }
 
     /// The model on the device that is asked for.
@@ -63,7 +97,46 @@ impl MachineArgs {
     /// # Errors
     /// When the device cannot run it.
     pub(super) fn backend(&self, model: Arc<Model>) -> anyhow::Result<Box<dyn Backend>> {
-        self.device.resolve()?;
+        let device = match self.check()? {
+            Chosen::Cpu => return self.cpu(model),
+            Chosen::Cuda(device) => device,
+        };
+        let options = match self.activations {
+            Activations::Auto => GpuOptions::default(),
+            Activations::F16 => GpuOptions { prompt: ActivationKind::F16, step: ActivationKind::F16 },
+            Activations::Q8 => GpuOptions { prompt: ActivationKind::Q8, step: ActivationKind::Q8 },
+        };
+        let started = Instant::now();
+        let bar = ProgressBar::no_length().with_style(ProgressStyle::with_template(UPLOAD)?);
+        let mut progress = |done, total| {
+            bar.set_length(total);
+            bar.set_position(done);
+        };
+        let made = GpuBackend::new(device.stream()?, Arc::clone(&model), options, &mut progress);
+        let bytes = bar.position();
+        bar.finish_and_clear();
+        match made {
+            Ok(backend) => {
+                let seconds = started.elapsed().as_secs_f64();
+                let rate = bytes as f64 / seconds / 1e9;
+                info!(
+                    "weights: {:.2} GB to {} in {seconds:.2} s, {rate:.1} GB/s",
+                    bytes as f64 / 1e9,
+                    self.device
+                );
+                Ok(Box::new(backend))
+            }
+            Err(error @ (BackendError::Unsupported { .. } | BackendError::DeviceMemory { .. }))
+                if self.device == Device::Auto =>
+            {
+                note(format_args!("warning: the CPU runs the model: {error}"));
+                self.cpu(model)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn cpu(&self, model: Arc<Model>) -> anyhow::Result<Box<dyn Backend>> {
         let options = CpuOptions { threads: self.threads, exact: self.exact };
         Ok(Box::new(CpuBackend::new(model, options)?))
     }

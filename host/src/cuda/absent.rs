@@ -145,6 +145,10 @@ impl ModelQueue for Stream {
         match *self {}
     }
 
+    fn prepare(&self, _kernels: &[&'static str]) -> Result<(), Error> {
+        match *self {}
+    }
+
     fn host<T: Pod + Send>(&self, _len: usize) -> Result<Vec<T>, Error> {
         match *self {}
     }

@@ -157,6 +157,10 @@ impl ModelQueue for Emulated {
         Ok(None)
     }
 
+    fn prepare(&self, _kernels: &[&'static str]) -> Result<(), Error> {
+        Ok(())
+    }
+
     fn host<T: Pod + Send>(&self, len: usize) -> Result<Vec<T>, Error> {
         Ok(vec![T::zeroed(); len])
     }

@@ -42,6 +42,10 @@ impl ModelQueue for Stream {
         self.device().memory().map(|(free, _)| Some(free))
     }
 
+    fn prepare(&self, kernels: &[&'static str]) -> Result<(), Error> {
+        self.device().prepare(kernels.iter().copied())
+    }
+
     fn host<T: Pod + Send>(&self, len: usize) -> Result<Pinned<T>, Error> {
         Pinned::zeroed(self.device(), len)
     }
@@ -114,6 +118,10 @@ impl ModelQueue for Stream {
     }
 
     fn capture(&self, work: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Option<Graph>, Error> {
+        // A graph is waited for as a whole, and would not name the kernel that fails.
+        if self.device().synchronises() {
+            return Ok(None);
+        }
         self.device().capture(work).map(Some)
     }
 

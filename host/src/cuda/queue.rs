@@ -119,6 +119,13 @@ pub trait ModelQueue: Queue + Send {
     /// [`Error::Driver`].
     fn free_memory(&self) -> Result<Option<u64>, Error>;
 
+    /// Has kernels compiled that will be launched, many at a time: otherwise each waits for that at its
+    /// first launch.
+    ///
+    /// # Errors
+    /// Those of loading kernels.
+    fn prepare(&self, kernels: &[&'static str]) -> Result<(), Error>;
+
     /// `len` elements of the host whose bytes are all zero.
     ///
     /// # Errors

@@ -116,6 +116,19 @@ impl Sampler {
         })
     }
 
+    /// Whether [`sample`](Self::sample) takes the largest logit, whatever came before.
+    #[must_use]
+    pub fn takes_largest(&self) -> bool {
+        let options = &self.options;
+        let keeps_largest = |stage: &Stage| match stage {
+            Stage::Penalties => options.penalties_are_off(),
+            Stage::Typical => options.typical >= 1.0,
+            Stage::Xtc => options.xtc_probability <= 0.0,
+            Stage::TopNSigma | Stage::TopK | Stage::TopP | Stage::MinP | Stage::Temperature => true,
+        };
+        options.is_greedy() && options.logit_bias.is_empty() && options.samplers.iter().all(keeps_largest)
+    }
+
     /// The seed in use: giving it again repeats the choices.
     #[must_use]
     pub fn seed(&self) -> u32 {

@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use gpu::sampling::NO_TOKEN;
+
 pub use crate::backend::{Backend, BackendError, Step, Wanted};
 use crate::model::Config;
 
@@ -41,6 +43,12 @@ pub enum SessionError {
     /// A step has two tokens of one sequence.
     #[error("a step has two tokens of sequence {sequence}: the second needs the first's result")]
     Twice {
+        /// The sequence.
+        sequence: usize,
+    },
+    /// No token can be chosen.
+    #[error("a logit after sequence {sequence} is NaN or infinite: the model's output is not usable")]
+    Unusable {
         /// The sequence.
         sequence: usize,
     },
@@ -101,6 +109,12 @@ impl Session {
     #[must_use]
     pub fn device(&self) -> String {
         self.backend.device()
+    }
+
+    /// Prompt tokens that are best evaluated in one call.
+    #[must_use]
+    pub fn prompt_rows(&self) -> usize {
+        self.backend.prompt_rows()
     }
 
     /// Threads of the CPU that the backend works with.
@@ -228,7 +242,10 @@ impl Session {
         let steps = self.steps(tokens)?;
         let best = self.backend.decode_greedy(&steps)?;
         steps.iter().for_each(|step| self.positions[step.sequence] += 1);
-        Ok(best)
+        match steps.iter().zip(&best).find(|&(_, &token)| token == NO_TOKEN) {
+            Some((&Step { sequence, .. }, _)) => Err(SessionError::Unusable { sequence }),
+            None => Ok(best),
+        }
     }
 
     fn steps(&self, tokens: &[(usize, u32)]) -> Result<Vec<Step>, SessionError> {

@@ -196,6 +196,10 @@ pub(super) struct OutputArgs {
     #[arg(long, value_name = "K", default_value_t = 0, requires = "json")]
     pub(super) top_logits: usize,
 
+    /// Print a hash of the logits of all steps: the same one for the same tokens, however the prompt is cut
+    #[arg(long)]
+    pub(super) logits_hash: bool,
+
     /// Print the prompt's ids and pieces to stderr
     #[arg(long)]
     pub(super) verbose_prompt: bool,

@@ -4,6 +4,8 @@ use std::io;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use sha2::{Digest, Sha256};
+
 use super::stop::StopStrings;
 use crate::sampling::{Sampler, SamplingError};
 use crate::session::{Session, SessionError};
@@ -24,6 +26,8 @@ pub(super) struct Request<'a> {
     pub(super) special: bool,
     /// How many of the largest logits of each step to keep.
     pub(super) top_logits: usize,
+    /// Whether all logits go into a hash.
+    pub(super) hash_logits: bool,
 }
 
 /// The world around a generation.
@@ -51,6 +55,8 @@ pub(super) struct Generation {
     /// The largest logits of each step, `(id, logit)` in descending order; the first step is
     /// the prompt's last position.
     pub(super) top_logits: Vec<Vec<(u32, f32)>>,
+    /// SHA-256 of the logits of all these steps, f32 in little endian, one row behind the other.
+    pub(super) logits_hash: Option<String>,
     /// Prompt tokens that were evaluated: not all, if that was interrupted.
     pub(super) prefilled: usize,
     /// Time in the evaluation of the prompt.
@@ -136,14 +142,25 @@ fn run(
         Err(SessionError::Interrupted { .. }) => return Ok(StopReason::Interrupted),
         prefilled => prefilled?,
     };
+    // Where only the largest logit counts, the device finds it, and the others stay there.
+    let device_chooses = sampler.takes_largest() && request.top_logits == 0 && !request.hash_logits;
+    let mut chosen = None;
+    let mut hash = request.hash_logits.then(Sha256::new);
     loop {
+        if let Some(hash) = &mut hash {
+            logits.iter().for_each(|logit| hash.update(logit.to_le_bytes()));
+            generation.logits_hash = Some(hex(&hash.clone().finalize()));
+        }
         if request.top_logits > 0 {
             generation.top_logits.push(largest(logits, request.top_logits));
         }
         if request.limit == Some(generation.ids.len()) {
             return Ok(StopReason::Length);
         }
-        let id = sampler.sample(logits)?;
+        let id = match chosen.take() {
+            Some(id) => id,
+            None => sampler.sample(logits)?,
+        };
         sampler.accept(id);
         generation.ids.push(id);
         if output.push(tokenizer, id, world)? {
@@ -163,7 +180,12 @@ fn run(
             return Ok(StopReason::ContextFull);
         }
         let started = Instant::now();
-        logits = session.decode(id)?;
+        if device_chooses {
+            chosen = Some(session.decode_greedy(id)?);
+            logits = &[];
+        } else {
+            logits = session.decode(id)?;
+        }
         generation.decode_time += started.elapsed();
         generation.decoded += 1;
     }
@@ -211,6 +233,11 @@ impl Output<'_> {
         self.text.push_str(text);
         world.show(text).map_err(GenerationError::Output)
     }
+}
+
+/// Bytes in hexadecimal.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The `count` largest logits in descending order; equal ones lowest id first.

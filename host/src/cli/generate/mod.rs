@@ -67,10 +67,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let request = Request {
         prompt: &ids,
         limit: args.limit(),
-        batch: args.run.machine.batch,
+        batch: args.run.machine.batch.unwrap_or_else(|| session.prompt_rows()),
         stop: &args.output.stop,
         special: args.prompt.special,
         top_logits: args.output.top_logits,
+        hash_logits: args.output.logits_hash,
     };
     let result = generation::generate(&mut session, &tokenizer, &mut sampler, &request, &mut console)
         .and_then(|done| console.finish().map(|()| done).map_err(GenerationError::Output));
@@ -85,6 +86,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let timings = Timings::new(load, &generation);
     note(&timings);
     note(format_args!("stopped: {stop_reason}"));
+    if let Some(hash) = &generation.logits_hash {
+        note(format_args!("logits:  sha256 {hash}"));
+    }
     if !args.output.json {
         return Ok(());
     }
@@ -101,6 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         stop_reason,
         timings,
         top_logits: &generation.top_logits,
+        logits_hash: generation.logits_hash.as_deref(),
     };
     to_stdout(|out| {
         serde_json::to_writer(&mut *out, &report)?;

@@ -32,6 +32,9 @@ pub(super) struct Report<'a> {
     /// position on; only where asked for.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub(super) top_logits: &'a [Vec<(u32, f32)>],
+    /// SHA-256 of the logits of all steps; only where asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) logits_hash: Option<&'a str>,
 }
 
 /// How long the parts took.
@@ -133,6 +136,7 @@ mod tests {
             stop_reason: StopReason::EndOfGeneration,
             timings: timings(),
             top_logits: &[vec![(3, 1.5), (0, -0.1)]],
+            logits_hash: None,
         };
         let object: serde_json::Value = serde_json::to_value(&report).unwrap();
         let expected = json!({

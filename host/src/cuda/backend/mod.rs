@@ -5,6 +5,7 @@
 //! | `weights` | the model's matrices in planes, uploaded from the file's map |
 //! | `workspace` | KV caches, and what a pass writes between its kernels |
 //! | `rows` | activations as f16 or 8-bit quants, and the products that take them |
+//! | `names` | which kernels a pass launches, to have them compiled before |
 //! | `pass` | one forward pass, as launches |
 //! | here | prompts in chunks, steps as graphs, what goes to the device and comes back |
 //!
@@ -16,6 +17,7 @@
 //! memory. The graph's grids are for a context of a power of two, and it is captured again when the
 //! longest sequence outgrows that.
 
+mod names;
 mod pass;
 mod rows;
 mod weights;
@@ -25,11 +27,12 @@ use std::sync::Arc;
 
 pub use rows::ActivationKind;
 
+use names::Names;
 use pass::{Angles, Pass, Phase, has_step_attention, step_shape};
 use weights::Weights;
 use workspace::{KvCaches, Workspace};
 
-use super::{Error, ModelQueue, Stream};
+use super::{Error, ModelQueue, Queue, Stream};
 use crate::backend::{Backend, BackendError, Step, Wanted};
 use crate::model::{Config, Model};
 
@@ -111,14 +114,35 @@ impl<Q: ModelQueue> GpuBackend<Q> {
         Ok(Self { queue, model, options, weights, sequences: None })
     }
 
+    /// Has the kernels of prompts and of steps compiled.
+    fn prepare(&mut self, count: usize) -> Result<(), BackendError> {
+        let Self { queue, model, options, weights, sequences } = self;
+        let (config, sequences) = (model.config(), sequences.as_mut().expect(ALLOCATED));
+        let names = Names::new(queue);
+        let step = Phase::Step { context: sequences.caches.context };
+        let steps = if has_step_attention(config) {
+            vec![(step, options.step, 1), (step, options.step, count)]
+        } else {
+            Vec::new()
+        };
+        let prompt = (Phase::Prompt { sequence: 0, start: 0 }, options.prompt, 1);
+        for phase in steps.into_iter().chain([prompt]) {
+            let mut pass = Self::pass(&names, config, weights, sequences, phase);
+            pass.layers()?;
+            pass.logits(0, 1)?;
+            pass.choose()?;
+        }
+        Ok(queue.prepare(&names.into_names().into_iter().collect::<Vec<_>>())?)
+    }
+
     /// A pass over `rows` rows, and the queue for it.
-    fn pass<'a>(
-        queue: &'a Q,
+    fn pass<'a, P: Queue>(
+        queue: &'a P,
         config: &'a Config,
         weights: &'a Weights,
         sequences: &'a mut Sequences<Q>,
         (phase, kind, rows): (Phase<'a>, ActivationKind, usize),
-    ) -> Pass<'a, Q> {
+    ) -> Pass<'a, P> {
         let Sequences { caches, work, angles, angles_sliding, .. } = sequences;
         Pass { queue, config, weights, angles, angles_sliding, caches, work, phase, kind, rows }
     }
@@ -182,6 +206,10 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
 
     fn device(&self) -> String {
         self.queue.name()
+    }
+
+    fn prompt_rows(&self) -> usize {
+        workspace::MOST_ROWS
     }
 
     fn threads(&self) -> usize {

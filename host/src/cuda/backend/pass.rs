@@ -153,7 +153,11 @@ impl<Q: Queue> Pass<'_, Q> {
     /// What products with these matrices read: rows of 8-bit quants only if all are quantized.
     fn kind<'m>(&self, matrices: impl IntoIterator<Item = &'m Matrix>) -> ActivationKind {
         let mut matrices = matrices.into_iter();
-        if matrices.all(|matrix| matrix.format.block_elements() > 1) { self.kind } else { ActivationKind::F16 }
+        if matrices.all(|matrix| matrix.format.block_elements() > 1) {
+            self.kind
+        } else {
+            ActivationKind::F16
+        }
     }
 
     /// Adds the last layer's output to the residual stream, through a norm where there is one; normalizes

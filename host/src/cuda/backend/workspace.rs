@@ -9,7 +9,7 @@ use crate::cuda::{Buffer, Error, Queue};
 use crate::model::Config;
 
 /// The most prompt tokens in one pass: more make the products no faster.
-const MOST_ROWS: usize = 2048;
+pub(super) const MOST_ROWS: usize = 2048;
 /// Bytes of intermediate rows that are worth a longer pass.
 const MOST_BYTES: usize = 1 << 30;
 /// Rows of logits that there is room for besides one a sequence.

@@ -15,7 +15,7 @@ pub fn argmax_workspace(rows: usize, vocabulary: usize) -> usize {
 }
 
 /// The token of the largest logit of each row of `logits`, `rows × vocabulary`, of equal ones the lowest;
-/// NaN is less than every number. Where there are `places`, each row's position becomes one more.
+/// [`NO_TOKEN`](gpu::sampling::NO_TOKEN) where a logit is NaN or +∞. Where there are `places`, each row's position becomes one more.
 ///
 /// # Errors
 /// [`Error::Contract`] unless `tokens`, and `places`, have `rows` elements, `logits` has those of the shape,

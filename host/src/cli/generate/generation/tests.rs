@@ -161,8 +161,15 @@ fn run<'a>(answer: &[u32], context: usize, change: impl FnOnce(&mut Request<'a>,
     let backend = Script { config: config(), script, logits: Vec::new(), calls: Arc::clone(&calls) };
     let mut session = Session::new(Box::new(backend), context).unwrap();
     let mut sampler = Sampler::new(SamplingOptions::greedy(), VOCAB_SIZE, context).unwrap();
-    let mut request =
-        Request { prompt: &PROMPT, limit: None, batch: 8, stop: &[], special: false, top_logits: 0 };
+    let mut request = Request {
+        prompt: &PROMPT,
+        limit: None,
+        batch: 8,
+        stop: &[],
+        special: false,
+        top_logits: 0,
+        hash_logits: false,
+    };
     let mut world = World::default();
     change(&mut request, &mut world);
     let result = generate(&mut session, &tokenizer(), &mut sampler, &request, &mut world);
@@ -296,8 +303,15 @@ fn the_prompt_counts_for_the_penalties() {
     let backend = Script { config: config(), script, logits: Vec::new(), calls: Arc::default() };
     let mut session = Session::new(Box::new(backend), 64).unwrap();
     let mut sampler = Sampler::new(options, VOCAB_SIZE, 64).unwrap();
-    let request =
-        Request { prompt: &PROMPT, limit: Some(1), batch: 8, stop: &[], special: false, top_logits: 0 };
+    let request = Request {
+        prompt: &PROMPT,
+        limit: Some(1),
+        batch: 8,
+        stop: &[],
+        special: false,
+        top_logits: 0,
+        hash_logits: false,
+    };
     let mut world = World::default();
     let (generation, _) = generate(&mut session, &tokenizer(), &mut sampler, &request, &mut world).unwrap();
     // The best token occurred, so its logit falls from 1 to -1, below the second best's 0.
