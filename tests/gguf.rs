@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::io;
 use std::path::Path;
 
 use gpu::quant::Format;
@@ -14,11 +15,27 @@ use support::gguf::{
     tiny, with_tensor, write_split,
 };
 
-/// Opens bytes as a file.
+/// Opens bytes as a file, and in memory, where they are the same or the same is wrong with them.
 fn open(bytes: &[u8]) -> Result<Gguf, String> {
     let folder = Folder::new();
     let path = folder.write("model.gguf", bytes);
-    open_path(&path)
+    let file = open_path(&path);
+    let memory = Gguf::in_memory(&path, bytes.len(), |out| {
+        out.copy_from_slice(bytes);
+        Ok(())
+    });
+    match (&file, memory) {
+        (Ok(file), Ok(memory)) => {
+            assert_eq!(memory.tensors(), file.tensors());
+            assert!(memory.metadata().eq(file.metadata()));
+            assert_eq!((memory.path(), memory.file_bytes()), (file.path(), file.file_bytes()));
+            assert!(file.tensors().iter().all(|tensor| memory.data(tensor) == file.data(tensor)));
+        }
+        (file, memory) => {
+            assert_eq!(memory.err().map(|error| error.to_string()).as_ref(), file.as_ref().err())
+        }
+    }
+    file
 }
 
 /// Opens a file; an error must name it.
@@ -52,6 +69,19 @@ fn every_metadata_type_comes_back() {
     }
     assert_eq!(gguf.get("x.absent"), None);
     assert_eq!(gguf.get(""), None);
+}
+
+#[test]
+fn a_file_in_memory_that_is_not_made_is_refused() {
+    let name = Path::new("made");
+    let error = Gguf::in_memory(name, 64, |_| Err(io::Error::other("no more"))).unwrap_err();
+    assert_eq!(error.to_string(), "made: no more");
+    let error = Gguf::in_memory(name, 64, |_| Ok(())).unwrap_err().to_string();
+    assert!(error.starts_with("made: is not a GGUF file"), "{error}");
+    let error = Gguf::in_memory(name, usize::MAX, |_| Ok(())).unwrap_err().to_string();
+    assert!(error.starts_with("made: "), "{error}");
+    let error = Gguf::in_memory(name, 0, |_| Ok(())).unwrap_err().to_string();
+    assert!(error.starts_with("made: header: needs 4 bytes"), "{error}");
 }
 
 #[test]

@@ -3,8 +3,9 @@
 //! Layers, each above those named before it: [`gguf`] (files), [`tokenizer`] and [`model`] (one
 //! decoder described by data), [`backend`] (what runs a model), [`cpu`], [`session`] (prefill and
 //! decode of one sequence), [`sampling`], [`mod@bench`], [`cli`]. Beside them [`pull`] (the demo
-//! models), [`quantize`] (rows of f32 into blocks, for tests and for files this project makes),
-//! [`ptx`] (the kernels as they were compiled) and [`cuda`] (where they run: a GPU, or the emulator).
+//! models), [`synth`] (models of random weights), [`quantize`] (rows of f32 into blocks, for tests and for
+//! files this project makes), [`ptx`] (the kernels as they were compiled) and [`cuda`] (where they run: a GPU,
+//! or the emulator).
 
 pub mod backend;
 pub mod bench;
@@ -19,6 +20,7 @@ pub mod pull;
 pub mod quantize;
 pub mod sampling;
 pub mod session;
+pub mod synth;
 pub mod tokenizer;
 
 // Tests of both kinds share a file, which names this crate as the integration tests see it.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+pub(crate) use report::count;
 pub use report::{OutputFormat, Report};
 
 use crate::session::{Session, SessionError};

@@ -172,7 +172,7 @@ fn write_table(out: &mut dyn Write, rows: &[Row<'_>]) -> io::Result<()> {
 }
 
 /// A number of parameters for people: `134.52 M`.
-fn count(count: u64) -> String {
+pub(crate) fn count(count: u64) -> String {
     let count = count as f64;
     if count >= 1e9 { format!("{:.2} B", count / 1e9) } else { format!("{:.2} M", count / 1e6) }
 }

@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let Some(longest) = tests.iter().map(|test| test.tokens()).max() else {
         return Err(UsageError("-p and -n are all 0: there is nothing to measure".to_owned()).into());
     };
-    let file = ModelFile::open(args.model.path()?)?;
+    let file = ModelFile::open(args.model.source()?)?;
     let model = file.model()?;
     let limit = model.config().context_length;
     if longest > limit {

@@ -1,34 +1,50 @@
-//! From the path of a model to what commands need of it.
+//! From a model's path, or its spec, to what commands need of it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
 
+use super::synth;
 use crate::gguf::Gguf;
 use crate::model::Model;
+use crate::synth::{DEFAULT_SEED, Spec, Synth};
 use crate::tokenizer::Tokenizer;
 
-/// An open file.
+/// Where a model comes from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// This file.
+    File(PathBuf),
+    /// Random weights, made in memory.
+    Synth(Spec),
+}
+
+/// An open file, or what is like one in memory.
 pub(super) struct ModelFile {
-    path: PathBuf,
     /// Its content.
     pub(super) gguf: Arc<Gguf>,
 }
 
 impl ModelFile {
-    /// Opens a file.
+    /// Opens a file, or makes the model.
     ///
     /// # Errors
-    /// When it cannot be read or is no GGUF file.
-    pub(super) fn open(path: PathBuf) -> anyhow::Result<Self> {
-        let gguf = Arc::new(Gguf::open(&path)?);
-        Ok(Self { path, gguf })
+    /// When it cannot be read or is no GGUF file; when there is no memory for it.
+    pub(super) fn open(source: Source) -> anyhow::Result<Self> {
+        let gguf = match source {
+            Source::File(path) => Gguf::open(&path)?,
+            Source::Synth(spec) => {
+                let model = Synth::new(spec, DEFAULT_SEED);
+                model.gguf(&mut synth::progress("making", model.file_bytes()))?
+            }
+        };
+        Ok(Self { gguf: Arc::new(gguf) })
     }
 
-    /// The path, to print.
+    /// The path, or what stands for it, to print.
     pub(super) fn name(&self) -> String {
-        self.path.display().to_string()
+        self.gguf.path().display().to_string()
     }
 
     /// The vocabulary.

@@ -8,12 +8,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tracing::info;
 
 use super::device::{Chosen, Device};
+use super::load::Source;
 use super::output::note;
 use super::{UsageError, pull};
 use crate::backend::{Backend, BackendError};
 use crate::cpu::{CpuBackend, CpuOptions};
 use crate::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
 use crate::model::Model;
+use crate::synth::Spec;
 
 /// The bar of an upload.
 const UPLOAD: &str = "weights {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}";
@@ -21,12 +23,33 @@ const UPLOAD: &str = "weights {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}";
 /// Which model.
 #[derive(Debug, clap::Args)]
 pub(super) struct ModelArgs {
+    #[command(flatten)]
+    file: FileArgs,
+
+    /// Instead of a file: a model of random weights, made in memory (see `lanemap synth --list`)
+    #[arg(long, value_name = "SHAPE:MIX", conflicts_with = "model")]
+    synth: Option<Spec>,
+}
+
+impl ModelArgs {
+    /// The model that is named, else the demo model.
+    ///
+    /// # Errors
+    /// When the demo model cannot be fetched.
+    pub(super) fn source(&self) -> anyhow::Result<Source> {
+        self.synth.map_or_else(|| self.file.path().map(Source::File), |spec| Ok(Source::Synth(spec)))
+    }
+}
+
+/// Which file.
+#[derive(Debug, clap::Args)]
+pub(super) struct FileArgs {
     /// The GGUF file [default: the demo model, fetched on first use]
     #[arg(short = 'm', long, value_name = "FILE")]
     model: Option<PathBuf>,
 }
 
-impl ModelArgs {
+impl FileArgs {
     /// The file that is named, else the demo model's.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ pub mod devices;
 pub mod experiment;
 pub mod generate;
 pub mod inspect;
+mod interrupt;
 pub mod kernels;
 mod load;
 mod logging;
@@ -16,6 +17,7 @@ pub mod output;
 mod prompt;
 pub mod pull;
 pub mod show;
+pub mod synth;
 pub mod tokenize;
 mod usage;
 
@@ -43,6 +45,7 @@ enum Command {
     Tokenize(tokenize::Args),
     Bench(bench::Args),
     Pull(pull::Args),
+    Synth(synth::Args),
     Inspect(inspect::Args),
     Show(show::Args),
     Devices(devices::Args),
@@ -70,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Tokenize(args) => tokenize::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Pull(args) => pull::run(args),
+        Command::Synth(args) => synth::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Show(args) => show::run(args),
         Command::Devices(args) => devices::run(args),

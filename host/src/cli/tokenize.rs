@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use super::load::ModelFile;
-use super::machine::ModelArgs;
+use super::load::{ModelFile, Source};
+use super::machine::FileArgs;
 use super::output::to_stdout;
 use super::prompt;
 use crate::tokenizer::Tokenizer;
@@ -22,7 +22,7 @@ pub struct Args {
     file: Option<PathBuf>,
 
     #[command(flatten)]
-    model: ModelArgs,
+    model: FileArgs,
 
     /// Read control tokens written in the text as such
     #[arg(long)]
@@ -44,7 +44,7 @@ pub struct Args {
 /// written to.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let text = prompt::read(args.text.as_deref(), args.file.as_deref())?;
-    let tokenizer = ModelFile::open(args.model.path()?)?.tokenizer()?;
+    let tokenizer = ModelFile::open(Source::File(args.model.path()?))?.tokenizer()?;
     let ids = tokenizer.encode(&text, !args.no_bos, args.special);
     to_stdout(|out| {
         if args.ids {

@@ -1,4 +1,4 @@
-//! GGUF files: metadata and tensors of a model, read from a memory map.
+//! GGUF files: metadata and tensors of a model, read from a memory map, or from memory alone.
 //!
 //! A file is a header (magic, version, counts), metadata entries (key, type, value), a table of
 //! tensors (name, shape, format, offset) and, from the next aligned offset on, the tensors' bytes; all
@@ -32,6 +32,7 @@ mod tensor;
 mod value;
 mod writer;
 
+use std::io;
 use std::path::Path;
 
 pub use cursor::Fault;
@@ -40,7 +41,7 @@ pub use escape::escape;
 pub use owned::OwnedValue;
 pub use tensor::TensorInfo;
 pub use value::{Array, Value, ValueType, Values};
-pub use writer::GgufWriter;
+pub use writer::{GgufWriter, Layout};
 
 use error::shown;
 use part::Part;
@@ -67,7 +68,27 @@ impl Gguf {
     /// A file that cannot be read, is not GGUF of version 2 or 3, is truncated, contradicts itself, or
     /// holds a tensor in a format that is not in [`gpu::quant::Format`]; a part that is missing or misplaced.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
-        let (parts, tensors) = split::open(path)?;
+        let (first, tensors) = Part::open(path, 0)?;
+        Self::from_first(first, tensors)
+    }
+
+    /// Makes a file in memory and checks it as [`Self::open`] does: `bytes` zeros, over which `fill` writes
+    /// the file. `name` is what [`Self::path`] and messages call it.
+    ///
+    /// # Errors
+    /// When there is not so much memory, that of `fill`, and all those of [`Self::open`].
+    pub fn in_memory(
+        name: &Path,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> Result<Self, GgufError> {
+        let (first, tensors) = Part::in_memory(name, bytes, fill)?;
+        Self::from_first(first, tensors)
+    }
+
+    /// From the first part, or the only one.
+    fn from_first(first: Part, tensors: Vec<TensorInfo>) -> Result<Self, GgufError> {
+        let (parts, tensors) = split::complete(first, tensors)?;
         let by_name =
             tensor::index(&tensors).map_err(|conflict| conflict_error(&parts, &tensors, conflict))?;
         Ok(Self { parts, tensors, by_name })

@@ -1,10 +1,11 @@
 //! One GGUF file: header, metadata and tensor table, read and checked from its mapping.
 
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use memmap2::Mmap;
+use memmap2::{Mmap, MmapMut};
 
 use super::cursor::{Cursor, Fault};
 use super::error::{ErrorKind, GgufError, shown};
@@ -51,8 +52,30 @@ struct Entry {
 impl Part {
     /// Maps and checks a file, which is number `index` of its model, counted from zero.
     pub(super) fn open(path: &Path, index: u32) -> Result<(Self, Vec<TensorInfo>), GgufError> {
+        Self::new(path, map(path), index)
+    }
+
+    /// Checks a file of so many bytes that `fill` writes into memory.
+    pub(super) fn in_memory(
+        name: &Path,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]) -> io::Result<()>,
+    ) -> Result<(Self, Vec<TensorInfo>), GgufError> {
+        // A map, as of a file: its pages are zero and aligned, and cost nothing before they are written.
+        let map = MmapMut::map_anon(bytes).and_then(|mut map| {
+            fill(&mut map)?;
+            map.make_read_only()
+        });
+        Self::new(name, map.map_err(ErrorKind::Io), 0)
+    }
+
+    fn new(
+        path: &Path,
+        map: Result<Mmap, ErrorKind>,
+        index: u32,
+    ) -> Result<(Self, Vec<TensorInfo>), GgufError> {
         let fail = |kind| GgufError::new(path, kind);
-        let map = map(path).map_err(fail)?;
+        let map = map.map_err(fail)?;
         let mut part = Self {
             path: path.to_path_buf(),
             map,

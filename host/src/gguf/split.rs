@@ -10,9 +10,12 @@ use super::error::{ErrorKind, GgufError};
 use super::part::Part;
 use super::tensor::TensorInfo;
 
-/// Opens a file and, if it is the first part of a split model, all others.
-pub(super) fn open(path: &Path) -> Result<(Vec<Part>, Vec<TensorInfo>), GgufError> {
-    let (first, mut tensors) = Part::open(path, 0)?;
+/// Takes a file and, if it is the first part of a split model, opens all others.
+pub(super) fn complete(
+    first: Part,
+    mut tensors: Vec<TensorInfo>,
+) -> Result<(Vec<Part>, Vec<TensorInfo>), GgufError> {
+    let path = &first.path.clone();
     let fail = |kind| GgufError::new(path, kind);
     let says = Place::from_metadata(&first)?;
     let named = PartName::parse(path);

@@ -1,6 +1,7 @@
 //! Writes GGUF files: for tests, and for models that lanemap makes itself.
 
 use std::io::{self, ErrorKind, Write};
+use std::ops::Range;
 
 use gpu::quant::Format;
 
@@ -33,12 +34,29 @@ pub struct GgufWriter {
     tensors: Vec<Tensor>,
 }
 
+/// The most bytes that are believed of a file's tensors: a quarter of what 64 bits count, so that sums of
+/// two of them and a header do not overflow.
+const MAX_DATA_BYTES: u64 = 1 << 62;
+
 #[derive(Clone, Debug)]
 struct Tensor {
     name: String,
     dims: Vec<u64>,
     format: Format,
-    bytes: Vec<u8>,
+    /// `None`: only its place is written here.
+    bytes: Option<Vec<u8>>,
+}
+
+/// A file without the bytes of its tensors: what comes before them, and where they belong. Between them
+/// are zeros.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// The file's first bytes, up to the first tensor's.
+    pub header: Vec<u8>,
+    /// Where each tensor's bytes stand in the file, in the order in which the tensors were added.
+    pub tensors: Vec<Range<u64>>,
+    /// Bytes of the whole file.
+    pub file_bytes: u64,
 }
 
 impl Default for GgufWriter {
@@ -78,25 +96,69 @@ impl GgufWriter {
 
     /// Adds a tensor: its shape with the row length first, and its blocks, row after row.
     #[must_use]
-    pub fn tensor(mut self, name: &str, dims: &[u64], format: Format, bytes: impl Into<Vec<u8>>) -> Self {
-        self.tensors.push(Tensor { name: name.to_owned(), dims: dims.to_vec(), format, bytes: bytes.into() });
+    pub fn tensor(self, name: &str, dims: &[u64], format: Format, bytes: impl Into<Vec<u8>>) -> Self {
+        self.push(name, dims, format, Some(bytes.into()))
+    }
+
+    /// Adds a tensor whose bytes the caller writes, to the place that [`Self::layout`] gives. A file with
+    /// such a tensor need not fit into memory.
+    #[must_use]
+    pub fn tensor_without_bytes(self, name: &str, dims: &[u64], format: Format) -> Self {
+        self.push(name, dims, format, None)
+    }
+
+    fn push(mut self, name: &str, dims: &[u64], format: Format, bytes: Option<Vec<u8>>) -> Self {
+        self.tensors.push(Tensor { name: name.to_owned(), dims: dims.to_vec(), format, bytes });
         self
+    }
+
+    /// The file without the tensors' bytes.
+    ///
+    /// # Errors
+    /// Of kind [`ErrorKind::InvalidInput`] if a reader would refuse the file: a version or an alignment
+    /// that is not possible, an array with an element of another type, a name used twice, a shape that
+    /// its format cannot have or that does not match the tensor's bytes.
+    pub fn layout(&self) -> io::Result<Layout> {
+        self.check()?;
+        let alignment = u64::from(self.alignment);
+        let mut data = Vec::with_capacity(self.tensors.len());
+        let mut at = 0_u64;
+        for tensor in &self.tensors {
+            let bytes = tensor.check()?;
+            data.push(at..at + bytes);
+            at = (at + bytes)
+                .checked_next_multiple_of(alignment)
+                .filter(|&end| end <= MAX_DATA_BYTES)
+                .ok_or_else(|| {
+                    invalid(format!("tensor \"{}\" ends past the end of any file", tensor.shown()))
+                })?;
+        }
+        let mut header = self.header(&data)?;
+        header.resize(header.len().next_multiple_of(self.alignment as usize), 0);
+        let start = header.len() as u64;
+        let tensors = data.into_iter().map(|range| start + range.start..start + range.end).collect();
+        Ok(Layout { header, tensors, file_bytes: start + at })
     }
 
     /// Writes the file.
     ///
     /// # Errors
-    /// Of kind [`ErrorKind::InvalidInput`] if a reader would refuse the file: a version or an alignment
-    /// that is not possible, an array with an element of another type, a name used twice, a shape that
-    /// its format cannot have or that does not match the tensor's bytes. Otherwise an error of `out`.
+    /// Those of [`Self::layout`]; one of the same kind if a tensor was added without bytes; otherwise an
+    /// error of `out`.
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
-        self.check()?;
-        let header = self.header()?;
-        out.write_all(&header)?;
-        self.pad(out, header.len())?;
-        for tensor in &self.tensors {
-            out.write_all(&tensor.bytes)?;
-            self.pad(out, tensor.bytes.len())?;
+        let layout = self.layout()?;
+        let bytes = self.tensors.iter().map(|tensor| {
+            tensor
+                .bytes
+                .as_deref()
+                .ok_or_else(|| invalid(format!("tensor \"{}\" was added without its bytes", tensor.shown())))
+        });
+        let bytes = bytes.collect::<io::Result<Vec<_>>>()?;
+        out.write_all(&layout.header)?;
+        for bytes in bytes {
+            out.write_all(bytes)?;
+            let padding = bytes.len().next_multiple_of(self.alignment as usize) - bytes.len();
+            out.write_all(&vec![0; padding])?;
         }
         Ok(())
     }
@@ -131,7 +193,7 @@ impl GgufWriter {
                 escape(name.as_bytes(), 100)
             )));
         }
-        self.tensors.iter().try_for_each(Tensor::check)
+        Ok(())
     }
 
     /// The entry that the writer adds by itself.
@@ -140,7 +202,8 @@ impl GgufWriter {
         needed.then(|| ("general.alignment", self.alignment.into()))
     }
 
-    fn header(&self) -> io::Result<Vec<u8>> {
+    /// What comes before the tensors' bytes; `data` has their places from there on.
+    fn header(&self, data: &[Range<u64>]) -> io::Result<Vec<u8>> {
         let mut out = b"GGUF".to_vec();
         let own = self.own_entry();
         out.extend(self.version.to_le_bytes());
@@ -156,41 +219,45 @@ impl GgufWriter {
                 ))
             })?;
         }
-        let mut offset = 0_u64;
-        for tensor in &self.tensors {
+        for (tensor, data) in self.tensors.iter().zip(data) {
             encode_string(tensor.name.as_bytes(), &mut out);
             out.extend((tensor.dims.len() as u32).to_le_bytes());
             out.extend(tensor.dims.iter().flat_map(|dim| dim.to_le_bytes()));
             out.extend(tensor.format.id().to_le_bytes());
-            out.extend(offset.to_le_bytes());
-            offset += (tensor.bytes.len() as u64).next_multiple_of(self.alignment.into());
+            out.extend(data.start.to_le_bytes());
         }
         Ok(out)
-    }
-
-    /// Zeros after `len` bytes up to the next multiple of the alignment.
-    fn pad(&self, out: &mut impl Write, len: usize) -> io::Result<()> {
-        let alignment = self.alignment as usize;
-        out.write_all(&vec![0; len.next_multiple_of(alignment) - len])
     }
 }
 
 impl Tensor {
-    fn check(&self) -> io::Result<()> {
-        let Self { name, dims, format, bytes } = self;
+    /// The tensor's bytes, counted; at most [`MAX_DATA_BYTES`].
+    fn check(&self) -> io::Result<u64> {
+        let Self { dims, format, bytes, .. } = self;
         let product = dims.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim)).unwrap_or(0);
         let whole = (1..=MAX_DIMS).contains(&dims.len())
             && product > 0
             && dims[0].is_multiple_of(format.block_elements() as u64);
-        let wanted = (product / format.block_elements() as u64).checked_mul(format.block_bytes() as u64);
-        if whole && wanted == Some(bytes.len() as u64) {
-            return Ok(());
+        let wanted = (product / format.block_elements() as u64)
+            .checked_mul(format.block_bytes() as u64)
+            .filter(|&wanted| whole && wanted <= MAX_DATA_BYTES);
+        match (wanted, bytes.as_ref().map(Vec::len)) {
+            (Some(wanted), None) => Ok(wanted),
+            (Some(wanted), Some(found)) if wanted == found as u64 => Ok(wanted),
+            (None, None) => Err(invalid(format!(
+                "tensor \"{}\": there is no {format} tensor of shape {dims:?}",
+                self.shown()
+            ))),
+            (_, Some(found)) => Err(invalid(format!(
+                "tensor \"{}\": {found} bytes are no {format} tensor of shape {dims:?}",
+                self.shown()
+            ))),
         }
-        let name = escape(name.as_bytes(), 100);
-        Err(invalid(format!(
-            "tensor \"{name}\": {} bytes are no {format} tensor of shape {dims:?}",
-            bytes.len()
-        )))
+    }
+
+    /// The name, fit for a message.
+    fn shown(&self) -> String {
+        escape(self.name.as_bytes(), 100)
     }
 }
 
@@ -255,6 +322,24 @@ mod tests {
     }
 
     #[test]
+    fn bytes_put_where_the_layout_says_make_the_same_file() {
+        let (first, second) = ([7_u8; 10], [9_u8; 34]);
+        let writer = || GgufWriter::new().alignment(64).meta("k", "v");
+        let whole = writer().tensor("a", &[5], Format::F16, first).tensor("b", &[32], Format::Q8_0, second);
+        let layout = writer()
+            .tensor_without_bytes("a", &[5], Format::F16)
+            .tensor_without_bytes("b", &[32], Format::Q8_0)
+            .layout()
+            .unwrap();
+        let mut file = vec![0; layout.file_bytes as usize];
+        file[..layout.header.len()].copy_from_slice(&layout.header);
+        for (range, bytes) in layout.tensors.into_iter().zip([&first[..], &second[..]]) {
+            file[range.start as usize..range.end as usize].copy_from_slice(bytes);
+        }
+        assert_eq!(file, whole.to_bytes().unwrap());
+    }
+
+    #[test]
     fn what_a_reader_would_refuse_is_not_written() {
         let refused = |writer: GgufWriter, part: &str| {
             let error = writer.to_bytes().unwrap_err();
@@ -273,5 +358,10 @@ mod tests {
         refused(new().tensor("t", &[], Format::F32, vec![0; 4]), "[]");
         refused(new().tensor("t", &[4, 0], Format::F32, vec![]), "[4, 0]");
         refused(new().tensor("t", &[u64::MAX, 2], Format::F32, vec![]), "\"t\"");
+        refused(new().tensor_without_bytes("t", &[16], Format::Q8_0), "[16]");
+        refused(new().tensor_without_bytes("t", &[1 << 61, 4], Format::F32), "\"t\"");
+        let half = new().tensor_without_bytes("s", &[1 << 60], Format::F16);
+        refused(half.tensor_without_bytes("t", &[1 << 60], Format::F32), "\"t\" ends past");
+        refused(new().tensor_without_bytes("t", &[1], Format::F32), "without its bytes");
     }
 }

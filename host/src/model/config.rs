@@ -33,7 +33,7 @@ impl Architecture {
     }
 
     /// The roles of those tensors of a layer that not every architecture has, but this one always.
-    pub(super) const fn own_tensors(self) -> &'static [&'static str] {
+    pub(crate) const fn own_tensors(self) -> &'static [&'static str] {
         match self {
             Self::Llama => &[],
             Self::Qwen2 => &["attn_q.bias", "attn_k.bias", "attn_v.bias"],

@@ -31,7 +31,7 @@ impl Progress {
     }
 
     /// Opens a step of `total` bytes; the bar goes away when the step is dropped.
-    pub(super) fn step(self, title: &'static str, total: u64) -> Step {
+    pub(crate) fn step(self, title: &'static str, total: u64) -> Step {
         if self != Self::Bar {
             return Step(ProgressBar::hidden());
         }
@@ -47,11 +47,11 @@ impl Progress {
 
 /// One step under way.
 #[derive(Debug)]
-pub(super) struct Step(ProgressBar);
+pub(crate) struct Step(ProgressBar);
 
 impl Step {
     /// `bytes` of the step's total are done.
-    pub(super) fn at(&self, bytes: u64) {
+    pub(crate) fn at(&self, bytes: u64) {
         let total = self.0.length().unwrap_or(u64::MAX);
         self.0.set_position(bytes.min(total));
     }

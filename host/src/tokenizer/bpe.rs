@@ -134,7 +134,7 @@ const BYTE_OF: [Option<u8>; 0x100 + 68] = {
 };
 
 /// The character that writes a byte.
-fn printable(byte: u8) -> char {
+pub(crate) fn printable(byte: u8) -> char {
     PRINTABLE[usize::from(byte)]
 }
 

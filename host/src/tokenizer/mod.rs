@@ -39,6 +39,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+pub(crate) use bpe::printable;
 pub use chat::{ChatError, ChatTemplate, Message};
 pub use detokenize::Detokenizer;
 pub use vocab::{RoleIds, TokenKind, Vocab};

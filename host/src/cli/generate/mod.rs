@@ -4,7 +4,6 @@ mod args;
 mod console;
 mod framing;
 mod generation;
-mod interrupt;
 mod report;
 mod stop;
 
@@ -22,7 +21,7 @@ use self::report::{Report, Timings};
 use super::load::ModelFile;
 use super::output::{note, to_stdout, unless_closed};
 use super::tokenize::piece;
-use super::{UsageError, prompt};
+use super::{UsageError, interrupt, prompt};
 use crate::sampling::{Sampler, SamplingOptions};
 use crate::session::Session;
 use crate::tokenizer::Tokenizer;
@@ -43,12 +42,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let options = args.sampling_options()?;
     args.run.machine.check()?;
     let text = prompt::read(args.prompt.given().map(AsRef::as_ref), args.prompt.file.as_deref())?;
-    let path = args.run.model.path()?;
+    let source = args.run.model.source()?;
     interrupt::install()?;
 
     let mut console = Console::new(!args.output.json);
     let started = Instant::now();
-    let file = ModelFile::open(path)?;
+    let file = ModelFile::open(source)?;
     let tokenizer = file.tokenizer()?;
     let model = file.model()?;
     let config = model.config();

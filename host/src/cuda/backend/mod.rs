@@ -248,7 +248,7 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
         let (graphs, next, each) = (Vec::new(), Vec::new(), Vec::new());
         self.sequences =
             Some(Sequences { graphs, caches, work, angles, angles_sliding, next, logits, best, each });
-        Ok(())
+        self.prepare(sequences)
     }
 
     fn prefill(
