@@ -8,11 +8,13 @@ pub mod devices;
 pub mod experiment;
 pub mod generate;
 pub mod inspect;
+mod interrupt;
 pub mod kernels;
 mod load;
 mod logging;
 mod machine;
 pub mod output;
+pub mod perplexity;
 mod prompt;
 pub mod pull;
 pub mod show;
@@ -42,6 +44,7 @@ enum Command {
     Generate(Box<generate::Args>),
     Tokenize(tokenize::Args),
     Bench(bench::Args),
+    Perplexity(perplexity::Args),
     Pull(pull::Args),
     Inspect(inspect::Args),
     Show(show::Args),
@@ -69,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Generate(args) => generate::run(args),
         Command::Tokenize(args) => tokenize::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Perplexity(args) => perplexity::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Show(args) => show::run(args),

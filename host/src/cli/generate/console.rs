@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 
 use super::generation::Surroundings;
-use super::interrupt;
+use crate::cli::interrupt;
 
 /// Streams the text, unless it is wanted in one piece at the end.
 #[derive(Debug)]

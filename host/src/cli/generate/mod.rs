@@ -4,7 +4,6 @@ mod args;
 mod console;
 mod framing;
 mod generation;
-mod interrupt;
 mod report;
 mod stop;
 
@@ -22,7 +21,7 @@ use self::report::{Report, Timings};
 use super::load::ModelFile;
 use super::output::{note, to_stdout, unless_closed};
 use super::tokenize::piece;
-use super::{UsageError, prompt};
+use super::{UsageError, interrupt, prompt};
 use crate::sampling::{Sampler, SamplingOptions};
 use crate::session::Session;
 use crate::tokenizer::Tokenizer;

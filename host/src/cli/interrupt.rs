@@ -1,4 +1,4 @@
-//! Ctrl-C: the first one asks the generation to stop, the second one quits.
+//! Ctrl-C: the first one asks the work to stop, the second one quits.
 
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
