@@ -14,6 +14,7 @@ mod load;
 mod logging;
 mod machine;
 pub mod output;
+pub mod perplexity;
 mod prompt;
 pub mod pull;
 pub mod show;
@@ -44,6 +45,7 @@ enum Command {
     Generate(Box<generate::Args>),
     Tokenize(tokenize::Args),
     Bench(bench::Args),
+    Perplexity(perplexity::Args),
     Pull(pull::Args),
     Synth(synth::Args),
     Inspect(inspect::Args),
@@ -72,6 +74,7 @@ pub fn main() -> ExitCode {
         Command::Generate(args) => generate::run(args),
         Command::Tokenize(args) => tokenize::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Perplexity(args) => perplexity::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Inspect(args) => inspect::run(args),

@@ -35,6 +35,8 @@ mod writer;
 use std::io;
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
+
 pub use cursor::Fault;
 pub use error::{ErrorKind, GgufError};
 pub use escape::escape;
@@ -113,6 +115,14 @@ impl Gguf {
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.map.len() as u64).sum()
+    }
+
+    /// The sha256 of all files' bytes, one behind the other: reads all of them.
+    #[must_use]
+    pub fn sha256(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        self.parts.iter().for_each(|part| digest.update(&part.map[..]));
+        digest.finalize().into()
     }
 
     /// The GGUF version, 2 or 3.
