@@ -9,7 +9,7 @@ pub struct Mix {
     pub name: &'static str,
     /// Of the matrices that are not named below.
     pub base: Format,
-    /// Of values and feed-forward outputs in the layers of [`Mix::more_bits`].
+    /// Of values and feed-forward outputs in the layers that llama.cpp gives more bits.
     pub more: Format,
     /// Of the output projection, where it is not the embedding.
     pub output: Format,

@@ -116,6 +116,10 @@ const SPAN_BYTES: u64 = 32 << 20;
 
 impl Synth {
     /// Plans the model; nothing is made yet.
+    ///
+    /// # Panics
+    /// For a shape of the caller's own whose rows are no whole blocks in the mix's formats, or whose
+    /// vocabulary is not larger than 256.
     #[must_use]
     pub fn new(spec: Spec, seed: u64) -> Self {
         let tensors = spec.shape.tensors(spec.mix);
@@ -125,7 +129,7 @@ impl Synth {
         let writer = tensors.iter().fold(writer, |writer, tensor| {
             writer.tensor_without_bytes(&tensor.name, &tensor.dims, tensor.format)
         });
-        let layout = writer.layout().expect("a test writes every shape in every mix");
+        let layout = writer.layout().expect("rows are whole blocks");
         let mut pieces = Vec::new();
         for (number, (tensor, range)) in tensors.iter().zip(&layout.tensors).enumerate() {
             match tensor.values {
@@ -209,7 +213,9 @@ impl Synth {
             if start == self.file_bytes() {
                 return None;
             }
-            let next = self.pieces.partition_point(|piece| piece.range.end <= start + SPAN_BYTES);
+            let first = self.pieces.partition_point(|piece| piece.range.start < start);
+            let next =
+                self.pieces.partition_point(|piece| piece.range.end <= start + SPAN_BYTES).max(first + 1);
             // A span ends where a piece begins, or with the file.
             let end = self.pieces.get(next).map_or(self.file_bytes(), |piece| piece.range.start);
             let span = start..end;
