@@ -15,7 +15,7 @@ use gpu::quant::{BlockQ4_K, Format};
 use half::{bf16, f16};
 use lanemap::cuda::Emulated;
 use lanemap::cuda::ops::{self, PlaneMatrix};
-use machine::{Machine, assert_refused, on_both};
+use machine::{Machine, assert_refused, on_both, tensor_core_error};
 use products::{Kernels, Launch, Matrix, Rows, run};
 use random::{Random, normal};
 
@@ -42,11 +42,17 @@ impl Kernels for F16 {
 
     fn rows(m: usize, k: usize, random: &mut Random) -> Rows<f16> {
         let elements: Vec<f16> = (0..m * k).map(|_| f16::from_f64(normal(random))).collect();
-        Rows { values: elements.iter().map(|x| x.to_f32()).collect(), elements, m }
+        Rows { values: elements.iter().map(|x| x.to_f64()).collect(), elements, m }
     }
 
     fn weight(dequantized: f32) -> f32 {
         f16::from_f32(dequantized).to_f32()
+    }
+
+    const ROUNDED: bool = false;
+
+    fn error<M: Machine>(_: Format, factors: &[(f64, f64)], _: &[f64]) -> f64 {
+        tensor_core_error::<M>(factors)
     }
 
     fn by_format<M: Machine>() -> Launch<M, f16> {

@@ -11,10 +11,11 @@ mod products;
 mod random;
 
 use gpu::product::{MatmulQ8Quant, Q8Row};
-use gpu::quant::{BlockQ4_K, Format};
+use gpu::quant::planes::{PIECE_ELEMENTS, Pieces, RUN_ELEMENTS};
+use gpu::quant::{BlockQ4_K, Format, with_block};
 use lanemap::cuda::Emulated;
 use lanemap::cuda::ops::{self, PlaneMatrix};
-use machine::{Machine, assert_refused, on_both};
+use machine::{EPSILON, FIRST_ORDER, Machine, assert_refused, on_both};
 use products::{Kernels, Launch, Matrix, Rows, run};
 use random::{Random, normals};
 
@@ -22,6 +23,7 @@ on_both! {
     every_format_is_multiplied,
     biases_are_added_to_every_row,
     a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles,
+    every_machine_gives_the_same_bits,
     arguments_outside_the_contract_are_refused,
 }
 
@@ -48,7 +50,7 @@ impl Kernels for Q8 {
             for (block, x) in normals(random, k).chunks_exact(32).enumerate() {
                 let scale = x.iter().fold(0.0_f32, |most, x| most.max(x.abs())) / 127.0;
                 let quants: Vec<i8> = x.iter().map(|x| (x / scale).round() as i8).collect();
-                all.values.extend(quants.iter().map(|&q| scale * f32::from(q)));
+                all.values.extend(quants.iter().map(|&q| f64::from(scale) * f64::from(q)));
                 row[32 * block..][..32].copy_from_slice(bytemuck::cast_slice(&quants));
                 row[scales + 4 * block..][..4].copy_from_slice(&scale.to_le_bytes());
                 for (half, quants) in quants.chunks_exact(16).enumerate() {
@@ -63,6 +65,32 @@ impl Kernels for Q8 {
 
     fn weight(dequantized: f32) -> f32 {
         dequantized
+    }
+
+    const ROUNDED: bool = true;
+
+    /// Of a group: the integers' sum times the weights' scale, its sum with what was before, both sums of the
+    /// input, which come rounded, their own sum, and what is left after the minimum. Then the weights, which
+    /// dequantizing rounds.
+    fn error<M: Machine>(format: Format, factors: &[(f64, f64)], mins: &[f64]) -> f64 {
+        let group = with_block!(format, quantized B => {
+            if <B as Pieces>::ONE_SCALE { PIECE_ELEMENTS } else { RUN_ELEMENTS }
+        }, else unreachable!("{format} is not quantized")) as usize;
+        let (mut sum, mut roundings) = (0.0_f64, 0.0);
+        for (factors, mins) in factors.chunks(group).zip(mins.chunks(group)) {
+            let min = mins[0];
+            let scaled: f64 = factors.iter().map(|(x, w)| x * (w + min)).sum();
+            sum += scaled;
+            roundings += scaled.abs() + sum.abs();
+            if min != 0.0 {
+                let of_input = |factors: &[(f64, f64)]| factors.iter().map(|(x, _)| x).sum::<f64>();
+                let sums: f64 = factors.chunks(RUN_ELEMENTS as usize).map(|run| of_input(run).abs()).sum();
+                sum -= min * of_input(factors);
+                roundings += 2.0 * min.abs() * sums + sum.abs();
+            }
+            roundings += factors.iter().map(|(x, w)| (x * w).abs()).sum::<f64>();
+        }
+        FIRST_ORDER * EPSILON * roundings
     }
 
     fn by_format<M: Machine>() -> Launch<M, u8> {
@@ -87,6 +115,24 @@ fn biases_are_added_to_every_row<M: Machine>(machine: &M) {
 
 fn a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles<M: Machine>(machine: &M) {
     products::a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles::<Q8, M>(machine);
+}
+
+/// Integers are exact, and what follows is rounded as IEEE 754 says.
+fn every_machine_gives_the_same_bits<M: Machine>(machine: &M) {
+    let seed = 36;
+    let mut random = Random(seed);
+    for format in Q8::formats() {
+        let weights = Matrix::random(format, [67, 768], &mut random);
+        let input = Q8::rows(5, 768, &mut random);
+        let emulated = run::<Q8, _>(&Emulated::new(), Q8::by_format(), &input, &weights).0;
+        let found = run::<Q8, M>(machine, Q8::by_format(), &input, &weights).0;
+        for (i, (found, emulated)) in found.iter().zip(&emulated).enumerate() {
+            assert!(
+                found.to_bits() == emulated.to_bits(),
+                "{format}, random seed {seed}: [{i}] is {found}, on the emulator {emulated}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use gpu::quant::{Format, dequantize_row};
 use lanemap::cuda::ops::PlaneMatrix;
 use lanemap::cuda::{Error, Queue, Stream, View, ViewMut};
 
-use crate::machine::{self, EPSILON, Guarded, Machine, assert_close, counted, say};
+use crate::machine::{self, EPSILON, FIRST_ORDER, Guarded, Machine, assert_close, counted, say};
 use crate::random::{Random, normals, random_blocks};
 
 /// What weights and inputs are aligned to, in bytes.
@@ -39,6 +39,13 @@ pub(crate) trait Kernels {
     /// The values of the weights that are multiplied, of those that dequantizing gives.
     fn weight(dequantized: f32) -> f32;
 
+    /// Whether every machine rounds the kernels' sums to nearest, as the emulator does.
+    const ROUNDED: bool;
+
+    /// By how much the sum of a row of the input times a row of the weights may be off, as the kernels'
+    /// numeric contract says. A factor is an element of the input, of the weights, and its minimum.
+    fn error<M: Machine>(format: Format, factors: &[(f64, f64)], mins: &[f64]) -> f64;
+
     /// What launches the kernel for a format.
     fn by_format<M: Machine>() -> Launch<M, Self::Element>;
 
@@ -49,8 +56,8 @@ pub(crate) trait Kernels {
 /// Rows of activations as a kernel gets them, and their values.
 pub(crate) struct Rows<E> {
     pub(crate) elements: Vec<E>,
-    /// `m × k`.
-    pub(crate) values: Vec<f32>,
+    /// `m × k`, exact.
+    pub(crate) values: Vec<f64>,
     pub(crate) m: usize,
 }
 
@@ -71,6 +78,7 @@ pub(crate) struct Matrix {
     pub(crate) format: Format,
     /// Rows and columns.
     pub(crate) shape: [usize; 2],
+    blocks: Vec<u8>,
     planes: Vec<u8>,
     /// `n × k`.
     pub(crate) values: Vec<f32>,
@@ -93,7 +101,7 @@ impl Matrix {
             let blocks = &blocks[i * (blocks.len() / n)..][..blocks.len() / n];
             pack_row(format, blocks, &mut planes[i * row..][..row]).unwrap();
         }
-        Self { format, shape, planes, values, bias: None }
+        Self { format, shape, blocks: blocks.to_vec(), planes, values, bias: None }
     }
 
     /// With a bias for each row.
@@ -104,7 +112,31 @@ impl Matrix {
     /// The first rows of it, without their values.
     fn rows(&self, rows: usize) -> Self {
         let planes = self.planes[..self.planes.len() / self.shape[0] * rows].to_vec();
-        Self { format: self.format, shape: [rows, self.shape[1]], planes, values: Vec::new(), bias: None }
+        let (blocks, values) = (Vec::new(), Vec::new());
+        Self { format: self.format, shape: [rows, self.shape[1]], blocks, planes, values, bias: None }
+    }
+
+    /// The minimum of each weight, which is what it would be if its quant were zero, negated.
+    fn mins(&self) -> Vec<f64> {
+        let quants = match self.format {
+            Format::Q4_0 => 2..18,
+            Format::Q4_1 => 4..20,
+            Format::Q5_0 => 2..22,
+            Format::Q5_1 => 4..24,
+            Format::Q2_K => 16..80,
+            Format::Q3_K => 0..96,
+            Format::Q4_K => 16..144,
+            Format::Q5_K => 16..176,
+            Format::Q6_K => 0..192,
+            _ => return vec![0.0; self.values.len()],
+        };
+        let mut blocks = self.blocks.clone();
+        for block in blocks.chunks_exact_mut(self.format.block_bytes()) {
+            block[quants.clone()].fill(0);
+        }
+        let mut values = vec![f32::NAN; self.values.len()];
+        dequantize_row(self.format, &blocks, &mut values).unwrap();
+        values.into_iter().map(|value| -f64::from(value)).collect()
     }
 }
 
@@ -125,36 +157,67 @@ pub(crate) fn run<K: Kernels, M: Machine>(
     })
 }
 
+/// How results compare: the largest error as a part of what it may be, and in units of a plain loop's.
+#[derive(Default)]
+struct Worst {
+    of_bound: f64,
+    of_plain: f64,
+}
+
+/// Elements below which it is luck what a plain loop's largest error is.
+const MANY: usize = 100;
+
 /// Judges the kernel for the weights' format against the product of the operands that it multiplies, summed
-/// in f64: the worst element may be off by twice what the worst of a plain loop in f32 is, and one
-/// rounding of the largest. Returns how the worst elements compare.
-fn check<K: Kernels, M: Machine>(machine: &M, input: &Rows<K::Element>, weights: &Matrix, what: &str) -> f64 {
+/// in f64.
+///
+/// Each element is within the kernel's contract. Where sums are rounded to nearest, the worst of many is
+/// off by no more than twice what the worst of a plain loop in f32 is, and one rounding of the largest.
+fn check<K: Kernels, M: Machine>(
+    machine: &M,
+    input: &Rows<K::Element>,
+    weights: &Matrix,
+    what: &str,
+    worst: &mut Worst,
+) {
     let (found, _) = run::<K, M>(machine, K::by_format(), input, weights);
     let (m, [n, k]) = (input.m, weights.shape);
     let what = format!("{}, {m} × {n} × {k}, {what}", weights.format);
-    let multiplied: Vec<f32> = weights.values.iter().map(|&weight| K::weight(weight)).collect();
-    let mut expected = Vec::with_capacity(m * n);
+    let multiplied: Vec<f64> = weights.values.iter().map(|&weight| K::weight(weight).into()).collect();
+    let mins = weights.mins();
+    let (mut expected, mut bounds) = (Vec::with_capacity(m * n), Vec::with_capacity(m * n));
     let (mut plain, mut largest) = (0.0_f64, 0.0_f64);
-    for i in 0..m * n {
-        let (row, column) = (&input.values[i / n * k..][..k], &multiplied[i % n * k..][..k]);
-        let bias = weights.bias.as_ref().map_or(0.0, |bias| bias[i % n]);
-        let pairs = || row.iter().zip(column);
-        let exact = pairs().map(|(&x, &w)| f64::from(x) * f64::from(w)).sum::<f64>() + f64::from(bias);
-        let loop_in_f32 = pairs().fold(0.0_f32, |sum, (x, w)| x.mul_add(*w, sum)) + bias;
+    for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+        let (row, column) = (&input.values[i * k..][..k], j * k..(j + 1) * k);
+        let factors: Vec<_> = row.iter().copied().zip(multiplied[column.clone()].iter().copied()).collect();
+        let bias = weights.bias.as_ref().map_or(0.0, |bias| bias[j]);
+        let exact = factors.iter().map(|(x, w)| x * w).sum::<f64>() + f64::from(bias);
+        let of_bias = if weights.bias.is_some() { FIRST_ORDER * EPSILON * exact.abs() } else { 0.0 };
+        bounds.push(K::error::<M>(weights.format, &factors, &mins[column]) + of_bias);
+        let loop_in_f32 =
+            factors.iter().fold(0.0_f32, |sum, &(x, w)| (x as f32).mul_add(w as f32, sum)) + bias;
         plain = plain.max((f64::from(loop_in_f32) - exact).abs());
         largest = largest.max(exact.abs());
         expected.push(exact);
     }
     assert!(largest > 0.1 || m * n * k == 0, "{what}: there is something to sum");
-    let bound = 2.0 * plain + EPSILON * largest;
-    let worst = assert_close(&what, &found, &expected, |_| bound);
-    if plain > 0.0 { worst / plain } else { 0.0 }
+    let error = assert_close(&what, &found, &expected, |i| bounds[i]);
+    for ((found, exact), bound) in found.iter().zip(&expected).zip(&bounds).filter(|(_, bound)| **bound > 0.0)
+    {
+        worst.of_bound = worst.of_bound.max((f64::from(*found) - exact).abs() / bound);
+    }
+    if m * n >= MANY {
+        if K::ROUNDED || M::ROUNDINGS_OF_A_PRODUCT <= 1.0 {
+            let most = 2.0 * plain + EPSILON * largest;
+            assert!(error <= most, "{what}: off by {error}, at most {most} where a plain loop is by {plain}");
+        }
+        worst.of_plain = worst.of_plain.max(error / plain);
+    }
 }
 
 pub(crate) fn every_format_is_multiplied<K: Kernels, M: Machine>(machine: &M) {
     let seed = K::SEED;
     let mut random = Random(seed);
-    let mut worst = 0.0_f64;
+    let mut worst = Worst::default();
     let [tile_m, tile_n] = K::TILE;
     for format in K::formats() {
         // Of numbers a chunk. Then parts of a piece and odd numbers of pieces, where the format has such
@@ -169,10 +232,16 @@ pub(crate) fn every_format_is_multiplied<K: Kernels, M: Machine>(machine: &M) {
         for [m, n, k] in machine.cases(&small, &large) {
             let weights = Matrix::random(format, [n, k], &mut random);
             let input = K::rows(m, k, &mut random);
-            worst = worst.max(check::<K, M>(machine, &input, &weights, &format!("random seed {seed}")));
+            check::<K, M>(machine, &input, &weights, &format!("random seed {seed}"), &mut worst);
         }
     }
-    say(&format!("{} on the {}: at most {worst:.2} times the error of a plain loop", K::NAME, M::NAME));
+    say(&format!(
+        "{} on the {}: at most {:.2} of the bound, {:.2} times the error of a plain loop",
+        K::NAME,
+        M::NAME,
+        worst.of_bound,
+        worst.of_plain
+    ));
 }
 
 pub(crate) fn biases_are_added_to_every_row<K: Kernels, M: Machine>(machine: &M) {
@@ -181,7 +250,7 @@ pub(crate) fn biases_are_added_to_every_row<K: Kernels, M: Machine>(machine: &M)
     for [m, n, k] in [[2, 6, 256], [3, 5, 256], [2, 3, 0]] {
         let weights = Matrix::random(Format::Q4_K, [n, k], &mut random).with_bias(&mut random);
         let input = K::rows(m, k, &mut random);
-        check::<K, M>(machine, &input, &weights, &format!("random seed {seed}"));
+        check::<K, M>(machine, &input, &weights, &format!("random seed {seed}"), &mut Worst::default());
     }
 }
 
