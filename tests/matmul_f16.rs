@@ -11,7 +11,9 @@ mod random;
 use gpu::product::MatmulGeometry;
 use half::f16;
 use lanemap::cuda::{Emulated, ops};
-use machine::{EPSILON, Guarded, Machine, assert_close, assert_refused, counted, on_both, output, say};
+use machine::{
+    Guarded, Machine, assert_close, assert_refused, counted, on_both, output, say, tensor_core_error,
+};
 use random::{Random, normal};
 
 on_both! {
@@ -79,11 +81,11 @@ fn products_of_normals_are_within_the_rounding_of_their_sums<M: Machine>(machine
         let mut halves = |len| -> Vec<f16> { (0..len).map(|_| f16::from_f64(normal(&mut random))).collect() };
         let (x, w) = (halves(m * k), halves(n * k));
         let out = run(machine, &x, &w, shape);
-        let size = |x: &[f16]| x.iter().map(|x| f16::from_f32(x.to_f32().abs())).collect::<Vec<_>>();
-        let sizes = reference(&size(&x), &size(&w), shape);
-        let roundings = M::ROUNDINGS_OF_A_PRODUCT * k as f64 + 4.0;
         let what = format!("{m} × {n} × {k}, random seed {seed}");
-        let bound = |i: usize| roundings * EPSILON * sizes[i];
+        let bound = |i: usize| {
+            let factors = x[i / n * k..][..k].iter().zip(&w[i % n * k..][..k]);
+            tensor_core_error::<M>(&factors.map(|(x, w)| (x.to_f64(), w.to_f64())).collect::<Vec<_>>())
+        };
         worst = worst.max(assert_close(&what, &out, &reference(&x, &w, shape), bound));
     }
     say(&format!("matmul_f16 on the {}: worst error {worst:.2e}", M::NAME));

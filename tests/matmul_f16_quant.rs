@@ -5,7 +5,6 @@
 #[path = "support/machine.rs"]
 mod machine;
 #[path = "support/products.rs"]
-#[allow(dead_code, reason = "this binary uses a part of it")]
 mod products;
 #[path = "support/random.rs"]
 #[allow(dead_code, reason = "this binary uses a part of it")]
@@ -13,136 +12,120 @@ mod random;
 
 use gpu::product::MatmulF16Quant;
 use gpu::quant::{BlockQ4_K, Format};
-use half::f16;
+use half::{bf16, f16};
+use lanemap::cuda::Emulated;
 use lanemap::cuda::ops::{self, PlaneMatrix};
-use lanemap::cuda::{Emulated, Error, Queue, View, ViewMut};
-use machine::{Guarded, Machine, assert_refused, counted, on_both};
-use products::{
-    ALIGN, Matrix, OUT_ALIGN, SPEED_ROWS, SPEED_SHAPES, assert_product, quantized, repeated, say_speed,
-    say_worst,
-};
+use machine::{Machine, assert_refused, on_both, tensor_core_error};
+use products::{Kernels, Launch, Matrix, Rows, run};
 use random::{Random, normal};
 
 on_both! {
     every_format_is_multiplied,
     biases_are_added_to_every_row,
     a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles,
+    weights_become_the_nearest_f16,
     arguments_outside_the_contract_are_refused,
 }
 
-type Launch<M> = fn(
-    &M,
-    ViewMut<'_, f32>,
-    View<'_, f16>,
-    PlaneMatrix<'_>,
-    Option<View<'_, f32>>,
-    usize,
-) -> Result<(), Error>;
+/// Rows of f16.
+struct F16;
 
-fn halves(random: &mut Random, len: usize) -> Vec<f16> {
-    (0..len).map(|_| f16::from_f64(normal(random))).collect()
-}
+impl Kernels for F16 {
+    const NAME: &'static str = "matmul_f16_quant";
+    const TILE: [usize; 2] = [128, 128];
+    const SEED: u64 = 21;
+    type Element = f16;
 
-fn run<M: Machine>(
-    machine: &M,
-    input: &[f16],
-    weights: &Matrix,
-    m: usize,
-    launch: Launch<M>,
-) -> (Vec<f32>, M::Counts) {
-    let input = Guarded::input(machine, "input", input, ALIGN);
-    let there = weights.on(machine);
-    counted(machine, m * weights.shape[0], OUT_ALIGN, |queue, out| {
-        launch(queue, out, input.view(), there.weights(), there.bias(), m)
-    })
-}
+    fn formats() -> Vec<Format> {
+        Format::ALL.into()
+    }
 
-fn by_format<M: Machine>(
-    machine: &M,
-    out: ViewMut<'_, f32>,
-    input: View<'_, f16>,
-    weights: PlaneMatrix<'_>,
-    bias: Option<View<'_, f32>>,
-    m: usize,
-) -> Result<(), Error> {
-    ops::matmul_f16_quant(machine, out, input, weights, bias, m)
-}
+    fn rows(m: usize, k: usize, random: &mut Random) -> Rows<f16> {
+        let elements: Vec<f16> = (0..m * k).map(|_| f16::from_f64(normal(random))).collect();
+        Rows { values: elements.iter().map(|x| x.to_f64()).collect(), elements, m }
+    }
 
-/// The worst error, as [`assert_product`] says.
-fn check<M: Machine>(machine: &M, weights: &Matrix, input: &[f16], shape: [usize; 3], what: &str) -> f64 {
-    let [m, n, k] = shape;
-    let (out, _) = run(machine, input, weights, m, by_format);
-    let what = format!("{}, {m} × {n} × {k}, {what}", weights.format);
-    // The operands as the kernel has them.
-    let input: Vec<f32> = input.iter().map(|x| x.to_f32()).collect();
-    let values: Vec<f32> = weights.values.iter().map(|&w| f16::from_f32(w).to_f32()).collect();
-    assert_product(&what, &out, &input, &values, weights.bias.as_deref(), shape)
+    fn weight(dequantized: f32) -> f32 {
+        f16::from_f32(dequantized).to_f32()
+    }
+
+    const ROUNDED: bool = false;
+
+    fn error<M: Machine>(_: Format, factors: &[(f64, f64)], _: &[f64]) -> f64 {
+        tensor_core_error::<M>(factors)
+    }
+
+    fn by_format<M: Machine>() -> Launch<M, f16> {
+        |queue, out, input, weights, bias, m| ops::matmul_f16_quant(queue, out, input, weights, bias, m)
+    }
+
+    fn other_tiles<M: Machine>() -> Vec<(&'static str, Launch<M, f16>)> {
+        vec![
+            ("64 × 128", |queue, out, input, weights, bias, m| {
+                let kernel = MatmulF16Quant::<BlockQ4_K, 64>::new;
+                ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
+            }),
+            ("256 × 128", |queue, out, input, weights, bias, m| {
+                let kernel = MatmulF16Quant::<BlockQ4_K, 256, 128, 4, 2>::new;
+                ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
+            }),
+            ("128 × 128 by four warps", |queue, out, input, weights, bias, m| {
+                let kernel = MatmulF16Quant::<BlockQ4_K, 128, 128, 2, 2>::new;
+                ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
+            }),
+        ]
+    }
 }
 
 fn every_format_is_multiplied<M: Machine>(machine: &M) {
-    let seed = 21;
-    let mut random = Random(seed);
-    let mut worst = 0.0_f64;
-    for format in quantized() {
-        let block = format.block_elements();
-        // An odd number of pieces where the format has such rows, and more than two slabs.
-        let long = if block == 32 { 160 } else { 512 };
-        let shapes = [[1, 1, block], [3, 131, block], [129, 18, long], [0, 5, block]];
-        for shape @ [m, n, k] in machine.cases(&shapes, &[[257, 384, 8 * block], [64, 1000, 2048]]) {
-            let weights = Matrix::random(format, n, k, &mut random);
-            let input = halves(&mut random, m * k);
-            worst = worst.max(check(machine, &weights, &input, shape, &format!("random seed {seed}")));
-        }
-    }
-    say_worst::<M>("matmul_f16_quant", worst);
+    products::every_format_is_multiplied::<F16, M>(machine);
 }
 
 fn biases_are_added_to_every_row<M: Machine>(machine: &M) {
-    let seed = 22;
-    let mut random = Random(seed);
-    for shape @ [m, n, k] in [[2, 6, 256], [3, 5, 256], [2, 3, 0]] {
-        let weights = Matrix::random(Format::Q4_K, n, k, &mut random).with_bias(&mut random);
-        let input = halves(&mut random, m * k);
-        check(machine, &weights, &input, shape, &format!("random seed {seed}"));
-    }
-}
-
-/// The kernels for Q4_K with other tiles than [`by_format`]'s.
-fn other_tiles<M: Machine>() -> [(&'static str, Launch<M>); 3] {
-    [
-        ("64 × 128", |queue, out, input, weights, bias, m| {
-            let kernel = MatmulF16Quant::<BlockQ4_K, 64>::new;
-            ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
-        }),
-        ("256 × 128", |queue, out, input, weights, bias, m| {
-            let kernel = MatmulF16Quant::<BlockQ4_K, 256, 128, 4, 2>::new;
-            ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
-        }),
-        ("128 × 128 by four warps", |queue, out, input, weights, bias, m| {
-            let kernel = MatmulF16Quant::<BlockQ4_K, 128, 128, 2, 2>::new;
-            ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
-        }),
-    ]
+    products::biases_are_added_to_every_row::<F16, M>(machine);
 }
 
 fn a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles<M: Machine>(machine: &M) {
-    let mut random = Random(23);
-    let [m, n, k] = [130, 140, 512];
-    let weights = Matrix::random(Format::Q4_K, n, k, &mut random);
-    let input = halves(&mut random, m * k);
-    let bits = |out: Vec<f32>| -> Vec<u32> { out.into_iter().map(f32::to_bits).collect() };
-    let all = bits(run(machine, &input, &weights, m, by_format).0);
-    for row in [0, 15, 127, 129] {
-        let alone = bits(run(machine, &input[row * k..][..k], &weights, 1, by_format).0);
-        assert!(alone == all[row * n..][..n], "row {row} alone is another one");
-    }
-    // Fewer columns: other blocks, the same sums.
-    let narrow = bits(run(machine, &input, &weights.rows(9), m, by_format).0);
-    assert!(narrow.iter().enumerate().all(|(i, &x)| x == all[i / 9 * n + i % 9]));
+    products::a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles::<F16, M>(machine);
+}
 
-    for (tiles, launch) in other_tiles::<M>() {
-        let other = bits(run(machine, &input, &weights, m, launch).0);
-        assert!(other == all, "tiles of {tiles} give other bits");
+/// Each weight alone, times 1: ties, both ends of the range, and what is beyond.
+fn weights_become_the_nearest_f16<M: Machine>(machine: &M) {
+    let ulp = 2.0_f32.powi(-10);
+    let tiny = 2.0_f32.powi(-24);
+    let of_f32 = [
+        (1.0 + 0.5 * ulp, 1.0),
+        (1.0 + 1.5 * ulp, 1.0 + 2.0 * ulp),
+        (1.0 + 0.500_1 * ulp, 1.0 + ulp),
+        (-2049.0, -2048.0),
+        (0.5 * tiny, 0.0),
+        (1.5 * tiny, 2.0 * tiny),
+        (65_519.996, 65_504.0),
+        (65_520.0, f32::INFINITY),
+        (-1e30, f32::NEG_INFINITY),
+    ];
+    let of_bf16 = [(1.007_812_5, 1.007_812_5), (65_280.0, 65_280.0), (65_536.0, f32::INFINITY)];
+    let of_f16 = [(65_504.0, 65_504.0), (tiny, tiny), (f32::NEG_INFINITY, f32::NEG_INFINITY)];
+    let bytes = |format: Format, value: f32| match format {
+        Format::F32 => value.to_le_bytes().to_vec(),
+        Format::F16 => f16::from_f32(value).to_le_bytes().to_vec(),
+        _ => bf16::from_f32(value).to_le_bytes().to_vec(),
+    };
+    let cases = [(Format::F32, &of_f32[..]), (Format::BF16, &of_bf16), (Format::F16, &of_f16)];
+    for (format, cases) in cases {
+        // A whole slab: beyond K an infinite weight would meet a zero.
+        let (n, k) = (cases.len(), 64);
+        let elements = vec![f16::ONE; k];
+        let input = Rows { values: vec![1.0; k], elements, m: 1 };
+        for place in [0, 7, 8, 31, 63] {
+            let row = |value| (0..k).flat_map(move |i| bytes(format, if i == place { value } else { 0.0 }));
+            let blocks: Vec<u8> = cases.iter().flat_map(|&(value, _)| row(value)).collect();
+            let weights = Matrix::new(format, [n, k], &blocks);
+            let (out, _) = run::<F16, M>(machine, F16::by_format(), &input, &weights);
+            for (found, (value, expected)) in out.iter().zip(cases) {
+                assert!(found == expected, "{format}: {value} became {found}, not {expected}");
+            }
+        }
     }
 }
 
@@ -155,9 +138,11 @@ fn tiles_are_multiplied_without_conflicts() {
         (Format::Q6_K, [129, 130, 256]),
         (Format::Q8_0, [64, 128, 96]),
         (Format::Q3_K, [5, 128, 256]),
+        (Format::F32, [129, 18, 72]),
     ] {
-        let weights = Matrix::random(format, n, k, &mut random);
-        let (_, counters) = run(machine, &halves(&mut random, m * k), &weights, m, by_format);
+        let weights = Matrix::random(format, [n, k], &mut random);
+        let input = F16::rows(m, k, &mut random);
+        let (_, counters) = run::<F16, _>(machine, F16::by_format(), &input, &weights);
         let blocks = (m.div_ceil(128) * n.div_ceil(128)) as u64;
         let slabs = k.div_ceil(64) as u64;
         assert_eq!(counters.wmma_mma, blocks * slabs * 8 * 32, "{format}");
@@ -205,8 +190,8 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let at = address(bytes.slice(8..9).start().address());
     refused(run(q4, 8, 0..512, 8..584, None, [2, 4, 256]), &format!("matmul_f16_q4_k: weights {at}"));
     refused(
-        run(Format::F16, 8, 0..512, 0..576, None, [2, 4, 256]),
-        "matmul_f16: the weights are F16, which is not quantized",
+        run(Format::F16, 8, 0..504, 0..576, None, [2, 4, 252]),
+        "matmul_f16_f16: weights has 252 columns of F16, not a multiple of 8",
     );
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
 }
@@ -214,26 +199,5 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
 #[test]
 #[ignore = "a measurement, for a device"]
 fn speed() {
-    let Some(stream) = machine::stream("matmul_f16_quant::speed") else { return };
-    let mut random = Random(25);
-    for shape @ [m, n, k] in SPEED_SHAPES {
-        let input = repeated(&halves(&mut random, SPEED_ROWS * k), m);
-        let input = stream.input("input", &input).unwrap();
-        let mut out = stream.output("out", m * n).unwrap();
-        for format in [Format::Q4_K, Format::Q6_K] {
-            let planes = Matrix::random(format, SPEED_ROWS, k, &mut random).planes;
-            let bytes = stream.input("weights", &repeated(&planes, n)).unwrap();
-            let weights = PlaneMatrix { bytes: bytes.view(), format, rows: n, columns: k };
-            let mut all = vec![("128 × 128", by_format as Launch<_>)];
-            if format == Format::Q4_K {
-                all.extend(other_tiles());
-            }
-            for (tiles, launch) in all {
-                let out = std::cell::RefCell::new(&mut out);
-                say_speed(&format!("matmul_f16, {format}, tiles of {tiles}"), &stream, shape, || {
-                    launch(&stream, out.borrow_mut().view_mut(), input.view(), weights, None, m)
-                });
-            }
-        }
-    }
+    products::say_speed::<F16>();
 }

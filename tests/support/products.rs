@@ -1,22 +1,76 @@
-//! Problems for the products with quantized weights, and how their results are judged.
+//! The course of the tests of products on the tensor cores with weights in planes: what a kernel is given,
+//! and how its results are judged.
 
+use bytemuck::Pod;
 use gpu::quant::planes::{pack_row, plane_row_bytes};
 use gpu::quant::{Format, dequantize_row};
 use lanemap::cuda::ops::PlaneMatrix;
-use lanemap::cuda::{Error, Stream, View};
+use lanemap::cuda::{Error, Queue, Stream, View, ViewMut};
 
-use crate::machine::{EPSILON, Guarded, Machine, assert_close, say};
+use crate::machine::{self, EPSILON, FIRST_ORDER, Guarded, Machine, assert_close, counted, say};
 use crate::random::{Random, normals, random_blocks};
 
 /// What weights and inputs are aligned to, in bytes.
-pub(crate) const ALIGN: usize = 16;
+const ALIGN: usize = 16;
 /// What the output is aligned to: two elements.
-pub(crate) const OUT_ALIGN: usize = 8;
+const OUT_ALIGN: usize = 8;
 
-/// The formats that the kernels are for.
-pub(crate) fn quantized() -> impl Iterator<Item = Format> {
-    let floats = [Format::F32, Format::F16, Format::BF16];
-    Format::ALL.into_iter().filter(move |format| !floats.contains(format))
+/// A launcher: queue, out, input, weights, bias, rows of the input.
+pub(crate) type Launch<M, E> =
+    fn(&M, ViewMut<'_, f32>, View<'_, E>, PlaneMatrix<'_>, Option<View<'_, f32>>, usize) -> Result<(), Error>;
+
+/// The kernels of one kind of activations.
+pub(crate) trait Kernels {
+    /// What they are called in messages.
+    const NAME: &'static str;
+    /// The tiles that are chosen by themselves, `[m, n]`.
+    const TILE: [usize; 2];
+    /// The first seed.
+    const SEED: u64;
+    /// What an input is stored as.
+    type Element: Pod;
+
+    /// The formats of weights.
+    fn formats() -> Vec<Format>;
+
+    /// Random rows of `k` elements of a deviation of 1.
+    fn rows(m: usize, k: usize, random: &mut Random) -> Rows<Self::Element>;
+
+    /// The values of the weights that are multiplied, of those that dequantizing gives.
+    fn weight(dequantized: f32) -> f32;
+
+    /// Whether every machine rounds the kernels' sums to nearest, as the emulator does.
+    const ROUNDED: bool;
+
+    /// By how much the sum of a row of the input times a row of the weights may be off, as the kernels'
+    /// numeric contract says. A factor is an element of the input, of the weights, and its minimum.
+    fn error<M: Machine>(format: Format, factors: &[(f64, f64)], mins: &[f64]) -> f64;
+
+    /// What launches the kernel for a format.
+    fn by_format<M: Machine>() -> Launch<M, Self::Element>;
+
+    /// Other kernels for Q4_K, by their tiles.
+    fn other_tiles<M: Machine>() -> Vec<(&'static str, Launch<M, Self::Element>)>;
+}
+
+/// Rows of activations as a kernel gets them, and their values.
+pub(crate) struct Rows<E> {
+    pub(crate) elements: Vec<E>,
+    /// `m × k`, exact.
+    pub(crate) values: Vec<f64>,
+    pub(crate) m: usize,
+}
+
+impl<E: Pod> Rows<E> {
+    /// A row alone.
+    fn row(&self, row: usize) -> Self {
+        let (elements, values) = (self.elements.len() / self.m, self.values.len() / self.m);
+        Self {
+            elements: self.elements[row * elements..][..elements].to_vec(),
+            values: self.values[row * values..][..values].to_vec(),
+            m: 1,
+        }
+    }
 }
 
 /// Weights as a kernel gets them, and their values.
@@ -24,134 +78,252 @@ pub(crate) struct Matrix {
     pub(crate) format: Format,
     /// Rows and columns.
     pub(crate) shape: [usize; 2],
-    pub(crate) planes: Vec<u8>,
+    blocks: Vec<u8>,
+    planes: Vec<u8>,
     /// `n × k`.
     pub(crate) values: Vec<f32>,
-    pub(crate) bias: Option<Vec<f32>>,
+    bias: Option<Vec<f32>>,
 }
 
 impl Matrix {
     /// `n × k` random weights of a deviation of 1.
-    pub(crate) fn random(format: Format, n: usize, k: usize, random: &mut Random) -> Self {
-        let blocks = random_blocks(format, n * k, 1.0, random);
+    pub(crate) fn random(format: Format, shape @ [n, k]: [usize; 2], random: &mut Random) -> Self {
+        Self::new(format, shape, &random_blocks(format, n * k, 1.0, random))
+    }
+
+    /// The weights in these blocks.
+    pub(crate) fn new(format: Format, shape @ [n, k]: [usize; 2], blocks: &[u8]) -> Self {
         let mut values = vec![f32::NAN; n * k];
-        dequantize_row(format, &blocks, &mut values).unwrap();
+        dequantize_row(format, blocks, &mut values).unwrap();
         let row = plane_row_bytes(format, k).unwrap() as usize;
         let mut planes = vec![0xff; n * row];
         for i in 0..n {
             let blocks = &blocks[i * (blocks.len() / n)..][..blocks.len() / n];
             pack_row(format, blocks, &mut planes[i * row..][..row]).unwrap();
         }
-        Self { format, shape: [n, k], planes, values, bias: None }
+        Self { format, shape, blocks: blocks.to_vec(), planes, values, bias: None }
     }
 
     /// With a bias for each row.
-    pub(crate) fn with_bias(self, random: &mut Random) -> Self {
+    fn with_bias(self, random: &mut Random) -> Self {
         Self { bias: Some(normals(random, self.shape[0])), ..self }
     }
 
     /// The first rows of it, without their values.
-    pub(crate) fn rows(&self, rows: usize) -> Self {
+    fn rows(&self, rows: usize) -> Self {
         let planes = self.planes[..self.planes.len() / self.shape[0] * rows].to_vec();
-        Self { format: self.format, shape: [rows, self.shape[1]], planes, values: Vec::new(), bias: None }
+        let (blocks, values) = (Vec::new(), Vec::new());
+        Self { format: self.format, shape: [rows, self.shape[1]], blocks, planes, values, bias: None }
     }
 
-    /// In a machine's memory.
-    pub(crate) fn on<M: Machine>(&self, machine: &M) -> Uploaded {
-        let bytes = Guarded::input(machine, "weights", &self.planes, ALIGN);
-        let bias = self.bias.as_ref().map(|bias| Guarded::input(machine, "bias", bias, 4));
-        Uploaded { format: self.format, shape: self.shape, bytes, bias }
-    }
-}
-
-/// A [`Matrix`] in a machine's memory.
-pub(crate) struct Uploaded {
-    format: Format,
-    shape: [usize; 2],
-    bytes: Guarded<u8>,
-    bias: Option<Guarded<f32>>,
-}
-
-impl Uploaded {
-    pub(crate) fn weights(&self) -> PlaneMatrix<'_> {
-        let [rows, columns] = self.shape;
-        PlaneMatrix { bytes: self.bytes.view(), format: self.format, rows, columns }
-    }
-
-    pub(crate) fn bias(&self) -> Option<View<'_, f32>> {
-        self.bias.as_ref().map(Guarded::view)
+    /// The minimum of each weight, which is what it would be if its quant were zero, negated.
+    fn mins(&self) -> Vec<f64> {
+        let quants = match self.format {
+            Format::Q4_0 => 2..18,
+            Format::Q4_1 => 4..20,
+            Format::Q5_0 => 2..22,
+            Format::Q5_1 => 4..24,
+            Format::Q2_K => 16..80,
+            Format::Q3_K => 0..96,
+            Format::Q4_K => 16..144,
+            Format::Q5_K => 16..176,
+            Format::Q6_K => 0..192,
+            _ => return vec![0.0; self.values.len()],
+        };
+        let mut blocks = self.blocks.clone();
+        for block in blocks.chunks_exact_mut(self.format.block_bytes()) {
+            block[quants.clone()].fill(0);
+        }
+        let mut values = vec![f32::NAN; self.values.len()];
+        dequantize_row(self.format, &blocks, &mut values).unwrap();
+        values.into_iter().map(|value| -f64::from(value)).collect()
     }
 }
 
-/// Judges `found` against the product of the operands that the kernel multiplies, summed in f64: the
-/// worst element may be off by twice what the worst of a plain loop in f32 is, and one rounding of the
-/// largest.
-pub(crate) fn assert_product(
+/// What a launcher leaves in out, and what it did.
+pub(crate) fn run<K: Kernels, M: Machine>(
+    machine: &M,
+    launch: Launch<M, K::Element>,
+    input: &Rows<K::Element>,
+    weights: &Matrix,
+) -> (Vec<f32>, M::Counts) {
+    let [rows, columns] = weights.shape;
+    let elements = Guarded::input(machine, "input", &input.elements, ALIGN);
+    let bytes = Guarded::input(machine, "weights", &weights.planes, ALIGN);
+    let bias = weights.bias.as_ref().map(|bias| Guarded::input(machine, "bias", bias, 4));
+    counted(machine, input.m * rows, OUT_ALIGN, |queue, out| {
+        let weights = PlaneMatrix { bytes: bytes.view(), format: weights.format, rows, columns };
+        launch(queue, out, elements.view(), weights, bias.as_ref().map(Guarded::view), input.m)
+    })
+}
+
+/// How results compare: the largest error as a part of what it may be, and in units of a plain loop's.
+#[derive(Default)]
+struct Worst {
+    of_bound: f64,
+    of_plain: f64,
+}
+
+/// Elements below which it is luck what a plain loop's largest error is.
+const MANY: usize = 100;
+
+/// Judges the kernel for the weights' format against the product of the operands that it multiplies, summed
+/// in f64.
+///
+/// Each element is within the kernel's contract. Where sums are rounded to nearest, the worst of many is
+/// off by no more than twice what the worst of a plain loop in f32 is, and one rounding of the largest.
+fn check<K: Kernels, M: Machine>(
+    machine: &M,
+    input: &Rows<K::Element>,
+    weights: &Matrix,
     what: &str,
-    found: &[f32],
-    input: &[f32],
-    weights: &[f32],
-    bias: Option<&[f32]>,
-    [m, n, k]: [usize; 3],
-) -> f64 {
-    let mut expected = Vec::with_capacity(m * n);
+    worst: &mut Worst,
+) {
+    let (found, _) = run::<K, M>(machine, K::by_format(), input, weights);
+    let (m, [n, k]) = (input.m, weights.shape);
+    let what = format!("{}, {m} × {n} × {k}, {what}", weights.format);
+    let multiplied: Vec<f64> = weights.values.iter().map(|&weight| K::weight(weight).into()).collect();
+    let mins = weights.mins();
+    let (mut expected, mut bounds) = (Vec::with_capacity(m * n), Vec::with_capacity(m * n));
     let (mut plain, mut largest) = (0.0_f64, 0.0_f64);
-    for i in 0..m * n {
-        let (row, column) = (&input[i / n * k..][..k], &weights[i % n * k..][..k]);
-        let bias = bias.map_or(0.0, |bias| bias[i % n]);
-        let pairs = || row.iter().zip(column);
-        let exact = pairs().map(|(&x, &w)| f64::from(x) * f64::from(w)).sum::<f64>() + f64::from(bias);
-        let loop_in_f32 = pairs().fold(0.0_f32, |sum, (x, w)| x.mul_add(*w, sum)) + bias;
+    for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+        let (row, column) = (&input.values[i * k..][..k], j * k..(j + 1) * k);
+        let factors: Vec<_> = row.iter().copied().zip(multiplied[column.clone()].iter().copied()).collect();
+        let bias = weights.bias.as_ref().map_or(0.0, |bias| bias[j]);
+        let exact = factors.iter().map(|(x, w)| x * w).sum::<f64>() + f64::from(bias);
+        let of_bias = if weights.bias.is_some() { FIRST_ORDER * EPSILON * exact.abs() } else { 0.0 };
+        bounds.push(K::error::<M>(weights.format, &factors, &mins[column]) + of_bias);
+        let loop_in_f32 =
+            factors.iter().fold(0.0_f32, |sum, &(x, w)| (x as f32).mul_add(w as f32, sum)) + bias;
         plain = plain.max((f64::from(loop_in_f32) - exact).abs());
         largest = largest.max(exact.abs());
         expected.push(exact);
     }
     assert!(largest > 0.1 || m * n * k == 0, "{what}: there is something to sum");
-    let bound = 2.0 * plain + EPSILON * largest;
-    let worst = assert_close(what, found, &expected, |_| bound);
-    if plain > 0.0 { worst / plain } else { 0.0 }
+    let error = assert_close(&what, &found, &expected, |i| bounds[i]);
+    for ((found, exact), bound) in found.iter().zip(&expected).zip(&bounds).filter(|(_, bound)| **bound > 0.0)
+    {
+        worst.of_bound = worst.of_bound.max((f64::from(*found) - exact).abs() / bound);
+    }
+    if m * n >= MANY {
+        if K::ROUNDED || M::ROUNDINGS_OF_A_PRODUCT <= 1.0 {
+            let most = 2.0 * plain + EPSILON * largest;
+            assert!(error <= most, "{what}: off by {error}, at most {most} where a plain loop is by {plain}");
+        }
+        worst.of_plain = worst.of_plain.max(error / plain);
+    }
 }
 
-/// Says how the worst elements compare.
-pub(crate) fn say_worst<M: Machine>(kernel: &str, worst: f64) {
-    say(&format!("{kernel} on the {}: at most {worst:.2} times the error of a plain loop", M::NAME));
+pub(crate) fn every_format_is_multiplied<K: Kernels, M: Machine>(machine: &M) {
+    let seed = K::SEED;
+    let mut random = Random(seed);
+    let mut worst = Worst::default();
+    let [tile_m, tile_n] = K::TILE;
+    for format in K::formats() {
+        // Of numbers a chunk. Then parts of a piece and odd numbers of pieces, where the format has such
+        // rows, and more than two slabs.
+        let (block, short, long) = match format.block_elements() {
+            1 => (8, 40, 200),
+            32 => (32, 32, 160),
+            block => (block, block, 2 * block),
+        };
+        let small = [[1, 1, block], [3, tile_n + 3, short], [tile_m + 1, 18, long], [0, 5, block]];
+        let large = [[257, 384, 8 * block], [64, 1000, 2048]];
+        for [m, n, k] in machine.cases(&small, &large) {
+            let weights = Matrix::random(format, [n, k], &mut random);
+            let input = K::rows(m, k, &mut random);
+            check::<K, M>(machine, &input, &weights, &format!("random seed {seed}"), &mut worst);
+        }
+    }
+    say(&format!(
+        "{} on the {}: at most {:.2} of the bound, {:.2} times the error of a plain loop",
+        K::NAME,
+        M::NAME,
+        worst.of_bound,
+        worst.of_plain
+    ));
+}
+
+pub(crate) fn biases_are_added_to_every_row<K: Kernels, M: Machine>(machine: &M) {
+    let seed = K::SEED + 1;
+    let mut random = Random(seed);
+    for [m, n, k] in [[2, 6, 256], [3, 5, 256], [2, 3, 0]] {
+        let weights = Matrix::random(Format::Q4_K, [n, k], &mut random).with_bias(&mut random);
+        let input = K::rows(m, k, &mut random);
+        check::<K, M>(machine, &input, &weights, &format!("random seed {seed}"), &mut Worst::default());
+    }
+}
+
+pub(crate) fn a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles<K: Kernels, M: Machine>(
+    machine: &M,
+) {
+    let mut random = Random(K::SEED + 2);
+    let [m, n, k] = [K::TILE[0] + 2, K::TILE[1] + 6, 512];
+    let weights = Matrix::random(Format::Q4_K, [n, k], &mut random);
+    let input = K::rows(m, k, &mut random);
+    let bits = |launch: Launch<M, K::Element>, input: &Rows<K::Element>, weights: &Matrix| -> Vec<u32> {
+        run::<K, M>(machine, launch, input, weights).0.into_iter().map(f32::to_bits).collect()
+    };
+    let all = bits(K::by_format(), &input, &weights);
+    for row in [0, 15, m - 3, m - 1] {
+        let alone = bits(K::by_format(), &input.row(row), &weights);
+        assert!(alone == all[row * n..][..n], "row {row} alone is another one");
+    }
+    // Fewer columns: other blocks, the same sums.
+    let narrow = bits(K::by_format(), &input, &weights.rows(9));
+    assert!(narrow.iter().enumerate().all(|(i, &x)| x == all[i / 9 * n + i % 9]));
+
+    for (tiles, launch) in K::other_tiles() {
+        assert!(bits(launch, &input, &weights) == all, "tiles of {tiles} give other bits");
+    }
 }
 
 /// `[m, n, k]` of the products of a model with 7 billion weights, for prompts of 3328 and 512 tokens.
-pub(crate) const SPEED_SHAPES: [[usize; 3]; 4] =
+const SPEED_SHAPES: [[usize; 3]; 4] =
     [[3328, 3584, 3584], [3328, 37888, 3584], [3328, 3584, 18944], [512, 37888, 3584]];
 
-/// Rows that are drawn for a measurement; they are repeated.
-pub(crate) const SPEED_ROWS: usize = 128;
-
-/// As many rows as are wanted, of these again and again.
-pub(crate) fn repeated<T: Copy>(rows: &[T], count: usize) -> Vec<T> {
-    rows.iter().copied().cycle().take(count * (rows.len() / SPEED_ROWS)).collect()
-}
-
-/// Says how fast a launch is: the median of 20 after 3, each between two events, its operands where
-/// the launch before left them. `2 m n k` operations.
-pub(crate) fn say_speed(
-    what: &str,
-    stream: &Stream,
-    [m, n, k]: [usize; 3],
-    launch: impl Fn() -> Result<(), Error>,
-) {
-    let mut times: Vec<f32> = (0..23)
-        .map(|_| {
-            let start = stream.record().unwrap();
-            launch().unwrap();
-            stream.record().unwrap().milliseconds_since(&start).unwrap()
-        })
-        .skip(3)
-        .collect();
-    times.sort_unstable_by(f32::total_cmp);
-    let teraflops = |milliseconds: f32| 2e-9 * (m * n * k) as f64 / f64::from(milliseconds);
-    say(&format!(
-        "{what}, {m} × {n} × {k}: {:.3} ms, {:.0} TFLOP/s ({:.0} to {:.0})",
-        times[10],
-        teraflops(times[10]),
-        teraflops(times[19]),
-        teraflops(times[0]),
-    ));
+/// Says how fast the kernels of Q4_K and Q6_K are: the median of 20 launches after 3, each between two
+/// events, its operands where the launch before left them. `2 m n k` operations.
+pub(crate) fn say_speed<K: Kernels>() {
+    let Some(stream) = machine::stream(&format!("{}::speed", K::NAME)) else { return };
+    // Rows that are drawn; they are repeated.
+    const DRAWN: usize = 128;
+    fn repeated<T: Copy>(rows: &[T], count: usize) -> Vec<T> {
+        rows.iter().copied().cycle().take(count * (rows.len() / DRAWN)).collect()
+    }
+    let mut random = Random(K::SEED + 4);
+    for [m, n, k] in SPEED_SHAPES {
+        let input = repeated(&K::rows(DRAWN, k, &mut random).elements, m);
+        let input = stream.input("input", &input).unwrap();
+        let mut out = stream.output("out", m * n).unwrap();
+        for format in [Format::Q4_K, Format::Q6_K] {
+            let planes = Matrix::random(format, [DRAWN, k], &mut random).planes;
+            let bytes = stream.input("weights", &repeated(&planes, n)).unwrap();
+            let weights = PlaneMatrix { bytes: bytes.view(), format, rows: n, columns: k };
+            let mut all = vec![("its own", K::by_format::<Stream>())];
+            if format == Format::Q4_K {
+                all.extend(K::other_tiles());
+            }
+            for (tiles, launch) in all {
+                let mut times: Vec<f32> = (0..23)
+                    .map(|_| {
+                        let start = stream.record().unwrap();
+                        launch(&stream, out.view_mut(), input.view(), weights, None, m).unwrap();
+                        stream.record().unwrap().milliseconds_since(&start).unwrap()
+                    })
+                    .skip(3)
+                    .collect();
+                times.sort_unstable_by(f32::total_cmp);
+                let teraflops = |milliseconds: f32| 2e-9 * (m * n * k) as f64 / f64::from(milliseconds);
+                say(&format!(
+                    "{}, {format}, tiles of {tiles}, {m} × {n} × {k}: {:.3} ms, {:.0} TFLOP/s ({:.0} to {:.0})",
+                    K::NAME,
+                    times[10],
+                    teraflops(times[10]),
+                    teraflops(times[19]),
+                    teraflops(times[0]),
+                ));
+            }
+        }
+    }
 }

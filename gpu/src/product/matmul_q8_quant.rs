@@ -73,7 +73,18 @@
 //! Integers are exact. To a sum of out, group by group in order of k, first `d · (s Σ q w)` is added
 //! (the inner product rounded to f32, the outer fused with the addition), then `-m · (d Σ q)`, fused;
 //! for groups of 32 the two sums of the input are added first. So each element of out is summed in
-//! one order whatever M, N, the grid and the tiles are; then the bias is added.
+//! one order whatever M, N, the grid and the tiles are; then the bias is added. All of that is rounded to
+//! nearest: the bits are those of every machine.
+//!
+//! So where for a group `X` is `Σ (d q) (s w)`, `P` and `P'` the exact sums of out with that added and with
+//! the minimum's part taken away, and `Q` the sizes of its sums of 16 `d q`, an element of out is off by
+//! at most
+//!
+//! ```text
+//! Σ over groups  2^-24 · (|X| + |P|)  +  2^-24 · (2 m Q + |P'|) where m is not 0
+//! ```
+//!
+//! to first order, with the sums of the input themselves rounded once; then one rounding for the bias.
 
 use core::marker::PhantomData;
 

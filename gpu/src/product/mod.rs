@@ -12,6 +12,7 @@ mod problem;
 mod slabs;
 mod staged;
 mod tiling;
+mod weights;
 
 pub use activations::{Activations, AsF16, AsF32, AsQ8, Q8Row};
 pub use convert::Convert;
@@ -21,3 +22,4 @@ pub use matmul_q8_quant::MatmulQ8Quant;
 pub use matvec::{Matvec, MatvecGeometry};
 pub use problem::Product;
 pub use tiling::Tiling;
+pub use weights::Weights;

@@ -1,9 +1,10 @@
-//! The arguments of the products with quantized weights, and how a block reads weights.
+//! The arguments of the products with weights in planes, and how a block reads weights.
 
-use crate::quant::planes::{PIECE_ELEMENTS, Pieces, Planes};
+use crate::quant::planes::{PIECE_ELEMENTS, Planes};
 use crate::simt::{Global, Simt};
 
 use super::tiling::Tiling;
+use super::weights::Weights;
 
 /// Elements of K that are staged at a time: a slab.
 pub(super) const SLAB: u32 = 64;
@@ -26,7 +27,7 @@ pub struct Product {
     pub m: u32,
     /// Rows of weights, columns of out.
     pub n: u32,
-    /// Columns of input and weights, a multiple of the format's block.
+    /// Columns of input and weights, a multiple of the format's block and of 8.
     pub k: u32,
 }
 
@@ -49,21 +50,20 @@ impl Product {
     /// There are weights, and nobody writes them.
     #[inline(always)]
     #[track_caller]
-    pub(super) unsafe fn load_piece<B: Pieces, S: Simt>(
+    pub(super) unsafe fn load_piece<B: Weights, S: Simt>(
         &self,
         s: S,
         tiling: Tiling,
         first_row: u32,
         slab: u32,
         i: u32,
-    ) -> B::Words {
+    ) -> B::Loaded {
         let (row, piece) = place_of_piece(s, tiling, i);
         let row = (first_row + row).min(self.n - 1);
-        let piece = (slab * PIECES + piece).min(self.k / PIECE_ELEMENTS - 1);
-        let blocks = self.k / B::FORMAT.block_elements() as u32;
-        let stride = const { Planes::of(B::FORMAT) }.offsets(blocks).row;
-        // SAFETY: the row has the piece.
-        unsafe { B::load(s, self.weights.row(row, stride), blocks, piece) }
+        let piece = (slab * PIECES + piece).min(self.k.div_ceil(PIECE_ELEMENTS) - 1);
+        let stride = const { Planes::of(B::FORMAT) }.offsets(self.k / B::FORMAT.block_elements() as u32).row;
+        // SAFETY: the row has elements of the piece.
+        unsafe { B::load_piece(s, self.weights.row(row, stride), self.k, piece) }
     }
 }
 
@@ -87,9 +87,9 @@ pub(super) const fn pieces_of_a_thread(tiling: Tiling) -> u32 {
 }
 
 /// What a thread holds of the next slab's weights.
-pub(super) struct Pending<B: Pieces>(B::Words, B::Words);
+pub(super) struct Pending<B: Weights>(B::Loaded, B::Loaded);
 
-impl<B: Pieces> Pending<B> {
+impl<B: Weights> Pending<B> {
     /// Loads a thread's pieces of a slab.
     ///
     /// # Safety
@@ -107,13 +107,13 @@ impl<B: Pieces> Pending<B> {
         let load = |i| unsafe { product.load_piece::<B, S>(s, tiling, first_row, slab, i) };
         // Each by its name: an array of them would be one in local memory.
         let first = load(0);
-        Self(first, if pieces_of_a_thread(tiling) == 2 { load(1) } else { B::Words::default() })
+        Self(first, if pieces_of_a_thread(tiling) == 2 { load(1) } else { B::Loaded::default() })
     }
 
     /// Calls `store` with each piece's words and its number.
     #[inline(always)]
     #[track_caller]
-    pub(super) fn each(self, tiling: Tiling, mut store: impl FnMut(B::Words, u32)) {
+    pub(super) fn each(self, tiling: Tiling, mut store: impl FnMut(B::Loaded, u32)) {
         store(self.0, 0);
         if pieces_of_a_thread(tiling) == 2 {
             store(self.1, 1);

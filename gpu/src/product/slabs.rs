@@ -1,16 +1,16 @@
-//! The way of a block through K, which the products with quantized weights have in common: a slab
+//! The way of a block through K, which the products with weights in planes have in common: a slab
 //! is multiplied while the next one is on its way.
 
-use crate::quant::planes::Pieces;
 use crate::simt::Simt;
 
 use super::problem::{Pending, Product};
 use super::tiling::{MOST, Output, Sums, Tiling};
+use super::weights::Weights;
 
 /// A product that goes slab by slab, two of them in shared memory at a time.
 pub(super) trait Slabs: Copy {
     /// The format of the weights.
-    type Block: Pieces;
+    type Block: Weights;
     /// The tiles.
     const TILES: Tiling;
 

@@ -19,6 +19,13 @@ pub trait Numbers: Block {
 
     /// The numbers. Exact.
     fn unpack<S: Simt>(s: S, words: Self::Words) -> [f32; EIGHT as usize];
+
+    /// The numbers in f16, rounded to nearest even: those of 65520 and more become infinite.
+    #[inline(always)]
+    fn halves<S: Simt>(s: S, words: Self::Words) -> [u32; 4] {
+        let [a, b, c, d, e, f, g, h] = Self::unpack(s, words);
+        [[a, b], [c, d], [e, f], [g, h]].map(|[low, high]| s.f16x2_from_f32(low, high))
+    }
 }
 
 impl Numbers for f32 {
@@ -51,6 +58,11 @@ impl Numbers for f16 {
     #[inline(always)]
     fn unpack<S: Simt>(s: S, words: Self::Words) -> [f32; 8] {
         flat(words.map(|pair| s.f32_from_f16x2(pair)))
+    }
+
+    #[inline(always)]
+    fn halves<S: Simt>(_: S, words: Self::Words) -> [u32; 4] {
+        words
     }
 }
 

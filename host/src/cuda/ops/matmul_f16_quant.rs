@@ -6,16 +6,16 @@ use gpu::simt::Kernel;
 use gpu::simt::emulator::Lane;
 use half::f16;
 
-use super::product::{checked, not_quantized};
+use super::product::checked;
 use super::{Check, PlaneMatrix};
 use crate::cuda::{Error, Queue, View, ViewMut};
 
 /// `out[m][n] = Σ_k input[m][k] · weights[n][k] + bias[n]`, weights rounded to f16, for `m` rows.
 ///
 /// # Errors
-/// [`Error::Contract`] unless the weights are quantized, in whole blocks, lengths are those of the shape (`n` and
-/// `k` are the weights' rows and columns), input and weights are aligned to 16 bytes and out to 8; those of a
-/// launch.
+/// [`Error::Contract`] unless the weights' columns are whole blocks and a multiple of 8, lengths are those
+/// of the shape (`n` and `k` are the weights' rows and columns), input and weights are aligned to 16 bytes
+/// and out to 8; those of a launch.
 pub fn matmul_f16_quant(
     queue: &impl Queue,
     out: ViewMut<'_, f32>,
@@ -24,9 +24,9 @@ pub fn matmul_f16_quant(
     bias: Option<View<'_, f32>>,
     m: usize,
 ) -> Result<(), Error> {
-    with_block!(weights.format, quantized B => {
+    with_block!(weights.format, B => {
         matmul_f16_quant_by(queue, out, input, weights, bias, m, MatmulF16Quant::<B>::new)
-    }, else Err(not_quantized("matmul_f16", weights.format)))
+    })
 }
 
 /// As [`matmul_f16_quant`], by a kernel for the weights' format with tiles of choice: all give the
@@ -44,7 +44,7 @@ pub fn matmul_f16_quant_by<K: for<'a> Kernel<Lane<'a>>>(
     kernel: impl FnOnce(Product) -> K,
 ) -> Result<(), Error> {
     let check = Check::<K>::new(queue);
-    let product = checked(&check, &out, input.start().cast(), weights, bias, m)?;
+    let product = checked(&check, &out, input.start().cast(), weights, bias, m, 8)?;
     check.view(&input, "input", u64::from(product.m) * u64::from(product.k), 16)?;
     // SAFETY: lengths, alignment and limits were just checked; out is borrowed alone.
     unsafe { queue.launch(kernel(product)) }

@@ -5,7 +5,7 @@ use gpu::quant::with_block;
 use gpu::simt::Kernel;
 use gpu::simt::emulator::Lane;
 
-use super::product::{checked, not_quantized};
+use super::product::checked;
 use super::{Check, PlaneMatrix};
 use crate::cuda::{Error, Queue, View, ViewMut};
 
@@ -13,9 +13,9 @@ use crate::cuda::{Error, Queue, View, ViewMut};
 /// ([`gpu::product::activations`]), for `m` rows.
 ///
 /// # Errors
-/// [`Error::Contract`] unless the weights are quantized, in whole blocks, lengths are those of the shape (`n` and
-/// `k` are the weights' rows and columns), input and weights are aligned to 16 bytes and out to 8; those of a
-/// launch.
+/// [`Error::Contract`] unless the weights are quantized and their columns whole blocks, lengths are those of
+/// the shape (`n` and `k` are the weights' rows and columns), input and weights are aligned to 16 bytes and
+/// out to 8; those of a launch.
 pub fn matmul_q8_quant(
     queue: &impl Queue,
     out: ViewMut<'_, f32>,
@@ -26,7 +26,10 @@ pub fn matmul_q8_quant(
 ) -> Result<(), Error> {
     with_block!(weights.format, quantized B => {
         matmul_q8_quant_by(queue, out, input, weights, bias, m, MatmulQ8Quant::<B>::new)
-    }, else Err(not_quantized("matmul_q8", weights.format)))
+    }, else Err(Error::Contract {
+        kernel: "matmul_q8",
+        what: format!("weights of {} are not quantized, multiply them with f16", weights.format),
+    }))
 }
 
 /// As [`matmul_q8_quant`], by a kernel for the weights' format with tiles of choice: all give the
@@ -44,7 +47,7 @@ pub fn matmul_q8_quant_by<K: for<'a> Kernel<Lane<'a>>>(
     kernel: impl FnOnce(Product) -> K,
 ) -> Result<(), Error> {
     let check = Check::<K>::new(queue);
-    let product = checked(&check, &out, input.start(), weights, bias, m)?;
+    let product = checked(&check, &out, input.start(), weights, bias, m, 1)?;
     check.view(&input, "input", u64::from(product.m) * u64::from(Q8Row::new(product.k).bytes()), 16)?;
     // SAFETY: lengths, alignment and limits were just checked; out is borrowed alone.
     unsafe { queue.launch(kernel(product)) }
