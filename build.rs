@@ -7,7 +7,7 @@
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use gpu::simt::Architecture;
@@ -77,11 +77,14 @@ fn out_dir() -> Result<PathBuf, Failure> {
 }
 
 fn compile_all() -> Result<(), Failure> {
-    let variants = compiler::compile_all()?;
-    for Variant { architecture, kernels_of, path } in &variants {
-        let failed = |error| broken(format!("{}: {error}", path.display()));
-        let ptx = gpu::kernels::limited(&fs::read_to_string(path).map_err(failed)?, *kernels_of);
-        fs::write(path, &ptx).map_err(failed)?;
+    let mut variants = compiler::compile_all()?;
+    for Variant { architecture, kernels_of, path } in &mut variants {
+        let failed = |path: &Path, error| broken(format!("{}: {error}", path.display()));
+        let written = fs::read_to_string(&path).map_err(|error| failed(path, error))?;
+        let ptx = gpu::kernels::limited(&written, *kernels_of);
+        // The compiler's file stays as it is: it is not written again when the script is run again.
+        *path = out_dir()?.join(architecture.to_string()).with_extension("ptx");
+        fs::write(&path, &ptx).map_err(|error| failed(path, error))?;
         gpu::kernels::check(&ptx, *kernels_of).map_err(|violation| {
             broken(format!("{architecture}: {violation}\nThe PTX is {}", path.display()))
         })?;

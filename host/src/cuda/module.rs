@@ -34,7 +34,6 @@ pub(super) struct Kernels {
 }
 
 /// A kernel on its device.
-#[derive(Clone, Copy)]
 struct Loaded {
     function: &'static Function<'static>,
     /// Bytes of static shared memory.
