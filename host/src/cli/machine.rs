@@ -58,6 +58,14 @@ impl MachineArgs {
         self.device.resolve().map(drop)
     }
 
+    /// The same as another lanemap takes it.
+    pub(super) fn flags(&self) -> Vec<String> {
+        let Self { batch, threads, device, exact } = self;
+        let mut flags = vec![format!("-b{batch}"), format!("-t{threads}"), format!("--device={device}")];
+        flags.extend(exact.then(|| "--exact".to_owned()));
+        flags
+    }
+
     /// The model on the device that is asked for.
     ///
     /// # Errors
