@@ -14,6 +14,10 @@ pub struct Measured {
     pub rates: Vec<f64>,
     /// What the process says of its build, where it says something.
     pub build: Option<String>,
+    /// What it says of the device: lanemap's description.
+    pub device: Option<String>,
+    /// The kind of device: `CPU`, `CUDA`.
+    pub backends: Option<String>,
 }
 
 /// Why a process's output could not be used.
@@ -39,6 +43,8 @@ struct Fields {
     avg_ts: Option<f64>,
     build_commit: Option<String>,
     build_version: Option<String>,
+    device: Option<String>,
+    backends: Option<String>,
 }
 
 impl Measured {
@@ -57,26 +63,24 @@ impl Measured {
         }
         let mut results = Vec::new();
         for object in objects {
-            let Fields {
-                n_prompt,
-                n_gen,
-                n_depth,
-                n_sequences,
-                samples_ts,
-                avg_ts,
-                build_commit,
-                build_version,
-            } = Fields::deserialize(&object)?;
-            let (kind, tokens) = match (n_prompt, n_gen) {
+            let fields = Fields::deserialize(&object)?;
+            let (kind, tokens) = match (fields.n_prompt, fields.n_gen) {
                 (tokens, 0) => (Kind::Prefill, tokens),
                 (0, tokens) => (Kind::Decode, tokens),
                 _ => continue,
             };
-            let test = Test { kind, tokens, depth: n_depth, sequences: n_sequences.unwrap_or(1) };
-            let rates =
-                samples_ts.filter(|rates| !rates.is_empty()).or_else(|| avg_ts.map(|rate| vec![rate]));
+            let test =
+                Test { kind, tokens, depth: fields.n_depth, sequences: fields.n_sequences.unwrap_or(1) };
+            let samples = fields.samples_ts.filter(|rates| !rates.is_empty());
+            let rates = samples.or_else(|| fields.avg_ts.map(|rate| vec![rate]));
             match rates.filter(|rates| rates.iter().all(|rate| rate.is_finite() && *rate > 0.0)) {
-                Some(rates) => results.push(Self { test, rates, build: build_commit.or(build_version) }),
+                Some(rates) => results.push(Self {
+                    test,
+                    rates,
+                    build: fields.build_commit.or(fields.build_version),
+                    device: fields.device,
+                    backends: fields.backends,
+                }),
                 None => return Err(MeasuredError::NoRates(object.to_string())),
             }
         }
@@ -93,14 +97,23 @@ mod tests {
     #[test]
     fn lines_and_arrays_are_read() {
         let one = r#"{"build_commit":"0c1e570","n_prompt":512,"n_gen":0,"n_depth":16,"avg_ts":3.5,"samples_ts":[3.0,4.0]}"#;
-        let other = r#"{"n_prompt":0,"n_gen":64,"n_sequences":4,"avg_ts":2.5}"#;
+        let other =
+            r#"{"n_prompt":0,"n_gen":64,"n_sequences":4,"avg_ts":2.5,"device":"a CPU","backends":"CPU"}"#;
         let both = r#"{"n_prompt":5,"n_gen":6,"avg_ts":1.0}"#;
         let first = Measured {
             test: Test::prefill(512, 16),
             rates: vec![3.0, 4.0],
             build: Some("0c1e570".to_owned()),
+            device: None,
+            backends: None,
         };
-        let second = Measured { test: Test::decode(64, 0, 4), rates: vec![2.5], build: None };
+        let second = Measured {
+            test: Test::decode(64, 0, 4),
+            rates: vec![2.5],
+            build: None,
+            device: Some("a CPU".to_owned()),
+            backends: Some("CPU".to_owned()),
+        };
         for text in [
             format!("{one}\n{other}\n{both}\n"),
             format!("[{one},\n {both}, {other}]"),

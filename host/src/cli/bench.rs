@@ -4,7 +4,8 @@ mod ab;
 mod against;
 mod program;
 
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,6 +14,7 @@ use super::UsageError;
 use super::load::ModelFile;
 use super::machine::{MachineArgs, ModelArgs};
 use super::output::to_stdout;
+use super::record::{self, Provenance, RecordArgs};
 use crate::bench::{OutputFormat, Report, Test, run as measure};
 use crate::session::Session;
 
@@ -72,6 +74,9 @@ pub struct Args {
     /// The report's format
     #[arg(short = 'o', long, value_enum, default_value_t = OutputFormat::Md)]
     output: OutputFormat,
+
+    #[command(flatten)]
+    record: RecordArgs,
 }
 
 impl Args {
@@ -106,12 +111,14 @@ impl Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let tests = args.tests()?;
     if let Some(sides) = &args.ab {
-        return ab::run(args, &tests, sides);
+        return ab::run(args, &tests, sides, args.record.target()?.as_deref());
     }
     if args.pairs.is_some() && args.against.is_none() {
         return Err(UsageError("--pairs is for --against and --ab".to_owned()).into());
     }
     args.machine.check()?;
+    let record = args.record.target()?;
+    let record = record.as_deref();
     let file = ModelFile::open(args.model.path()?)?;
     let model = file.model()?;
     let limit = model.config().context_length;
@@ -124,7 +131,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let backend = args.machine.backend(Arc::clone(&model))?;
     let mut session = Session::with_sequences(backend, longest, sequences)?;
     if let Some(peer) = &args.against {
-        return against::run(args, &tests, peer, &file.name(), &mut session);
+        return against::run(args, &tests, peer, &file.name(), &mut session, record);
     }
     let report = Report::new(&model, &file.name(), &session, args.machine.batch);
 
@@ -145,7 +152,27 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         )?);
     }
     bar.finish_and_clear();
-    to_stdout(|out| report.write(out, args.output, &samples))
+    let provenance = Provenance {
+        command: "bench",
+        model: &file.name(),
+        device: &session.device(),
+        description: &session.description(),
+    };
+    finish(args, record, &provenance, &|out, format| report.write(out, format, &samples))
+}
+
+/// Prints a report, and records it where that is asked for.
+fn finish(
+    args: &Args,
+    record: Option<&Path>,
+    provenance: &Provenance<'_>,
+    write: &dyn Fn(&mut dyn Write, OutputFormat) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    to_stdout(|out| write(out, args.output))?;
+    let Some(path) = record else { return Ok(()) };
+    let mut result = Vec::new();
+    write(&mut result, OutputFormat::Md)?;
+    record::append(path, provenance, &String::from_utf8_lossy(&result))
 }
 
 fn bar(len: usize) -> anyhow::Result<ProgressBar> {

@@ -1,15 +1,15 @@
 //! `lanemap bench --ab`: two lanemaps in turns, or one with two settings.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
 
-use super::{Args, bar, list, program};
+use super::{Args, bar, finish, list, program};
 use crate::bench::{ComparisonReport, Kind, Pairs, Test};
 use crate::cli::UsageError;
-use crate::cli::output::to_stdout;
+use crate::cli::record::Provenance;
 use crate::experiment::timing::Side as Turn;
 
 /// Pairs without `--pairs`: enough that a difference in two tests can be told from noise.
@@ -50,7 +50,12 @@ fn is_name(text: &str) -> bool {
 ///
 /// # Errors
 /// When a program cannot be run or fails.
-pub(super) fn run(args: &Args, tests: &[Test], sides: &[String]) -> anyhow::Result<()> {
+pub(super) fn run(
+    args: &Args,
+    tests: &[Test],
+    sides: &[String],
+    record: Option<&Path>,
+) -> anyhow::Result<()> {
     let [a, b] = sides else {
         return Err(UsageError("--ab takes two sides".to_owned()).into());
     };
@@ -59,13 +64,16 @@ pub(super) fn run(args: &Args, tests: &[Test], sides: &[String]) -> anyhow::Resu
     let model = args.model.path()?;
     let pairs = args.pairs.unwrap_or(PAIRS);
     let bar = bar(3 * pairs)?;
+    let mut last = None;
     let found = Pairs::in_turns(tests, pairs, true, |turn| {
         let (side, name) = if turn == Turn::One { (&one, "A") } else { (&other, "B") };
         bar.set_message(name);
         let mut command = Command::new(side.program.as_ref().unwrap_or(&own));
         command.arg("bench").arg("-m").arg(&model).args(flags(args, tests));
         command.envs(side.settings.iter().map(|(name, value)| (name, value)));
-        let (rates, _) = program::medians(&mut command, tests).with_context(|| format!("--ab: {name}"))?;
+        let found = program::medians(&mut command, tests).with_context(|| format!("--ab: {name}"))?;
+        let (rates, first) = found;
+        last = first;
         bar.inc(1);
         anyhow::Ok(rates)
     })?;
@@ -76,7 +84,20 @@ pub(super) fn run(args: &Args, tests: &[Test], sides: &[String]) -> anyhow::Resu
         repetitions: args.repetitions_of_a_pair(),
         ratios: found.ratios(),
     };
-    to_stdout(|out| report.write(out, args.output))
+    let last = last.as_ref();
+    let flags = args.machine.flags();
+    let asked = flags.iter().find_map(|flag| flag.strip_prefix("--device="));
+    let provenance = Provenance {
+        command: "bench --ab",
+        model: &model.display().to_string(),
+        device: match (last.and_then(|measured| measured.backends.as_deref()), asked) {
+            (Some("CUDA"), Some(named)) if named.starts_with("cuda:") => named,
+            (Some("CUDA"), _) => "cuda:0",
+            _ => "cpu",
+        },
+        description: last.and_then(|measured| measured.device.as_deref()).unwrap_or("unknown"),
+    };
+    finish(args, record, &provenance, &|out, format| report.write(out, format))
 }
 
 /// The flags of one run. Those that have their defaults are left out, so that a side can be a lanemap that did

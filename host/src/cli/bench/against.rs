@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Args, bar, list, program};
+use super::{Args, bar, finish, list, program};
 use crate::bench::{ComparisonReport, Kind, Pairs, Test, run as measure};
 use crate::cli::UsageError;
-use crate::cli::output::to_stdout;
+use crate::cli::record::Provenance;
 use crate::experiment::timing::{Side, Spread};
 use crate::session::Session;
 
@@ -23,6 +23,7 @@ pub(super) fn run(
     peer: &Path,
     model: &str,
     session: &mut Session,
+    record: Option<&Path>,
 ) -> anyhow::Result<()> {
     if tests.iter().any(|test| test.sequences > 1) {
         let message = "--sequences: llama-bench generates one sequence; leave it out with --against";
@@ -42,7 +43,7 @@ pub(super) fn run(
                 bar.set_message("peer");
                 let mut command = command(args, tests, peer, model, session);
                 let (rates, found) = program::medians(&mut command, tests)?;
-                build = found;
+                build = found.and_then(|measured| measured.build);
                 rates
             }
             Side::Other => {
@@ -71,7 +72,13 @@ pub(super) fn run(
         repetitions,
         ratios: found.ratios(),
     };
-    to_stdout(|out| report.write(out, args.output))
+    let provenance = Provenance {
+        command: "bench --against",
+        model,
+        device: &session.device(),
+        description: &session.description(),
+    };
+    finish(args, record, &provenance, &|out, format| report.write(out, format))
 }
 
 /// llama-bench with the same tests, on the same device.

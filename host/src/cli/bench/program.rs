@@ -7,13 +7,13 @@ use anyhow::{Context, bail};
 use crate::bench::{Measured, Test};
 use crate::experiment::timing::Spread;
 
-/// Runs a program and returns the median of its rates for each test, in their order, and what it says of its
-/// build.
+/// Runs a program and returns the median of its rates for each test, in their order, and the first of its
+/// results.
 ///
 /// # Errors
 /// When it cannot be started, fails, or prints no result of one of the tests; the message ends with
 /// the last line that it wrote to stderr.
-pub(super) fn medians(command: &mut Command, tests: &[Test]) -> anyhow::Result<(Vec<f64>, Option<String>)> {
+pub(super) fn medians(command: &mut Command, tests: &[Test]) -> anyhow::Result<(Vec<f64>, Option<Measured>)> {
     let name = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {name}"))?;
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -30,5 +30,5 @@ pub(super) fn medians(command: &mut Command, tests: &[Test]) -> anyhow::Result<(
         rates.with_context(|| format!("{name} printed no result of {} ({last})", test.name()))
     };
     let medians = tests.iter().map(median).collect::<anyhow::Result<_>>()?;
-    Ok((medians, found.first().and_then(|measured| measured.build.clone())))
+    Ok((medians, found.into_iter().next()))
 }
