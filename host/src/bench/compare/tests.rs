@@ -32,11 +32,14 @@ fn p_values_are_those_of_the_tables() {
     assert!(p(&many) > 0.9);
 }
 
+/// How often a run is disturbed.
+const OFTEN: f64 = 0.1;
+
 /// A run's rate in a window: the machine drifts, runs scatter, and now and then something else has the
 /// processor.
-fn noisy(random: &mut Random, turn: &mut f64) -> f64 {
+fn noisy(random: &mut Random, turn: &mut f64, disturbed: f64) -> f64 {
     *turn += 1.0;
-    let late = if uniform(random) < 0.1 { 0.7 } else { 1.0 };
+    let late = if uniform(random) < disturbed { 0.7 } else { 1.0 };
     let drift = 1.0 - 0.002 * *turn;
     100.0 * drift * late * (0.02 * normal(random)).exp()
 }
@@ -47,7 +50,7 @@ fn alike(pairs: usize, seeds: std::ops::Range<u64>) -> usize {
         let (mut random, mut turn) = (Random(1_000_000 + seed), 0.0);
         let test = [Test::decode(1, 0, 1)];
         let pairs = Pairs::in_turns(&test, pairs, false, |_| {
-            Ok::<_, Infallible>(vec![noisy(&mut random, &mut turn)])
+            Ok::<_, Infallible>(vec![noisy(&mut random, &mut turn, OFTEN)])
         });
         pairs.unwrap().ratios()[0].ratio.verdict == Verdict::NoDifference
     };
@@ -55,14 +58,14 @@ fn alike(pairs: usize, seeds: std::ops::Range<u64>) -> usize {
 }
 
 /// How often B of `factor` times A's rate is called what, in so many comparisons of so many pairs.
-fn verdicts(factor: f64, pairs: usize, comparisons: u64, tests: usize) -> [usize; 4] {
+fn verdicts(factor: f64, pairs: usize, comparisons: u64, tests: usize, disturbed: f64) -> [usize; 4] {
     let mut counts = [0; 4];
     let all = vec![Test::prefill(1, 0); tests];
     for seed in 0..comparisons {
         let (mut random, mut turn) = (Random(seed), 0.0);
         let pairs = Pairs::in_turns(&all, pairs, true, |side| {
             let own = if side == Side::One { 1.0 } else { factor };
-            Ok::<_, Infallible>((0..tests).map(|_| own * noisy(&mut random, &mut turn)).collect())
+            Ok::<_, Infallible>((0..tests).map(|_| own * noisy(&mut random, &mut turn, disturbed)).collect())
         });
         let ratios = pairs.unwrap().ratios();
         let different = ratios.iter().find(|ratios| ratios.ratio.verdict != Verdict::NoDifference);
@@ -74,7 +77,7 @@ fn verdicts(factor: f64, pairs: usize, comparisons: u64, tests: usize) -> [usize
 #[test]
 fn what_is_alike_is_called_so_in_99_of_100_comparisons() {
     for (pairs, tests) in [(8, 1), (12, 1), (12, 2), (25, 1), (40, 3)] {
-        let [faster, slower, alike, too_few] = verdicts(1.0, pairs, 2000, tests);
+        let [faster, slower, alike, too_few] = verdicts(1.0, pairs, 2000, tests, OFTEN);
         println!("{pairs} pairs, {tests} tests: {faster} faster, {slower} slower, {alike} alike");
         assert_eq!(too_few, 0);
         // 20 are expected of a test that is sure to 0.01; three deviations are 13.
@@ -91,13 +94,16 @@ fn of_twenty_comparisons_of_a_with_itself_nineteen_find_nothing() {
     assert!(kept >= 95, "{kept} of 100");
 }
 
-/// Of a tenth, in noise in which every fifth pair is off by three tenths.
+/// One of a tenth where every fifth pair is off by three tenths, one of a twentieth where none is.
 #[test]
 fn a_difference_is_seen() {
-    let [faster, slower, alike, _] = verdicts(1.1, 30, 200, 1);
-    assert!(faster >= 190 && slower == 0, "{faster} faster, {slower} slower, {alike} alike");
-    let [faster, slower, alike, _] = verdicts(0.9, 30, 200, 2);
-    assert!(slower >= 190 && faster == 0, "{faster} faster, {slower} slower, {alike} alike");
+    for (size, pairs, tests, disturbed) in [(0.1, 60, 1, OFTEN), (0.1, 60, 2, OFTEN), (0.05, 12, 2, 0.0)] {
+        let what = format!("{size} in {pairs} pairs, {tests} tests");
+        let [faster, slower, alike, _] = verdicts(1.0 + size, pairs, 200, tests, disturbed);
+        assert!(faster >= 190 && slower == 0, "{what}: {faster} faster, {slower} slower, {alike} alike");
+        let [faster, slower, alike, _] = verdicts(1.0 - size, pairs, 200, tests, disturbed);
+        assert!(slower >= 190 && faster == 0, "{what}: {faster} faster, {slower} slower, {alike} alike");
+    }
 }
 
 #[test]
