@@ -94,7 +94,7 @@ fn results_are_appended_with_where_they_come_from() {
         sections[3],
         "bench --ab",
         &format!("bench --ab . X=1 -p 3 -n 0 --pairs 1 -o csv --record=out.md {machine}"),
-        &["A: .", "B: X=1", "", "| test ", "| -", "|  pp3 "],
+        &["- A: .", "- B: X=1", "", "| test ", "| -", "|  pp3 "],
     );
     assert!(!page.contains(folder.path("").to_str().unwrap()), "a path of this machine: {page}");
 }

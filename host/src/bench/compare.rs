@@ -299,8 +299,8 @@ impl ComparisonReport {
 
     fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         let control = self.ratios.iter().any(|ratios| ratios.control.is_some());
-        writeln!(out, "A: {}", self.a)?;
-        writeln!(out, "B: {}\n", self.b)?;
+        writeln!(out, "- A: {}", self.a)?;
+        writeln!(out, "- B: {}\n", self.b)?;
         let sequences = self.ratios.iter().any(|ratios| ratios.test.sequences != 1);
         let mut columns = vec![("test", false)];
         columns.extend(sequences.then_some(("sequences", false)));

@@ -155,8 +155,8 @@ fn a_report_has_every_number() {
         String::from_utf8(out).unwrap()
     };
     let expected = "\
-A: one
-B: other
+- A: one
+- B: other
 
 |          test | sequences |  A t/s |  B t/s | B / A | 8 of 10 pairs  | of A / A       | pairs |     p | B is   |
 | ------------: | --------: | -----: | -----: | ----: | -------------- | -------------- | ----: | ----: | ------ |

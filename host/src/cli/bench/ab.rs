@@ -64,7 +64,7 @@ pub(super) fn run(
     let model = args.model.path()?;
     let pairs = args.pairs.unwrap_or(PAIRS);
     let bar = bar(3 * pairs)?;
-    let mut last = None;
+    let mut of_a = None;
     let found = Pairs::in_turns(tests, pairs, true, |turn| {
         let (side, name) = if turn == Turn::One { (&one, "A") } else { (&other, "B") };
         bar.set_message(name);
@@ -73,7 +73,9 @@ pub(super) fn run(
         command.envs(side.settings.iter().map(|(name, value)| (name, value)));
         let found = program::medians(&mut command, tests).with_context(|| format!("--ab: {name}"))?;
         let (rates, first) = found;
-        last = first;
+        if turn == Turn::One {
+            of_a = first;
+        }
         bar.inc(1);
         anyhow::Ok(rates)
     })?;
@@ -84,18 +86,18 @@ pub(super) fn run(
         repetitions: args.repetitions_of_a_pair(),
         ratios: found.ratios(),
     };
-    let last = last.as_ref();
+    let of_a = of_a.as_ref();
     let flags = args.machine.flags();
     let asked = flags.iter().find_map(|flag| flag.strip_prefix("--device="));
     let provenance = Provenance {
         command: "bench --ab",
         model: &model.display().to_string(),
-        device: match (last.and_then(|measured| measured.backends.as_deref()), asked) {
+        device: match (of_a.and_then(|measured| measured.backends.as_deref()), asked) {
             (Some("CUDA"), Some(named)) if named.starts_with("cuda:") => named,
             (Some("CUDA"), _) => "cuda:0",
             _ => "cpu",
         },
-        description: last.and_then(|measured| measured.device.as_deref()).unwrap_or("unknown"),
+        description: of_a.and_then(|measured| measured.device.as_deref()).unwrap_or("unknown"),
     };
     finish(args, record, &provenance, &|out, format| report.write(out, format))
 }
