@@ -17,6 +17,7 @@ pub mod output;
 pub mod perplexity;
 mod prompt;
 pub mod pull;
+mod record;
 pub mod show;
 pub mod synth;
 pub mod tokenize;
