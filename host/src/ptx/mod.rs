@@ -32,6 +32,7 @@ pub struct Variant {
 }
 
 impl Variant {
+    #[allow(dead_code, reason = "a program for the CPU only has no variant")]
     const fn new(sm: u32, exact: bool, packed: &'static [u8]) -> Self {
         Self { sm, exact, packed, text: OnceLock::new() }
     }
