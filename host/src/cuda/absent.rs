@@ -88,6 +88,30 @@ impl Stream {
     pub fn record(&self) -> Result<Event, Error> {
         match *self {}
     }
+
+    /// No mark.
+    ///
+    /// # Errors
+    /// None.
+    pub fn record_again(&self, _event: &Event) -> Result<(), Error> {
+        match *self {}
+    }
+
+    /// Nothing is filled.
+    ///
+    /// # Errors
+    /// None.
+    pub fn fill<T: Pod>(&self, _to: ViewMut<'_, T>, _value: T) -> Result<(), Error> {
+        match *self {}
+    }
+
+    /// Nothing is copied.
+    ///
+    /// # Errors
+    /// None.
+    pub fn copy<T: Pod>(&self, _to: ViewMut<'_, T>, _from: View<'_, T>) -> Result<(), Error> {
+        match *self {}
+    }
 }
 
 impl Event {
