@@ -57,6 +57,14 @@ impl Device {
         match self {}
     }
 
+    /// No memory.
+    ///
+    /// # Errors
+    /// None.
+    pub fn memory(&self) -> Result<(u64, u64), Error> {
+        match *self {}
+    }
+
     /// No stream.
     ///
     /// # Errors
