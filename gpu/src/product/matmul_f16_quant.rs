@@ -85,6 +85,7 @@
 
 use core::marker::PhantomData;
 
+use super::activations::{Activations, AsF16};
 use super::problem::{PIECES, Pending, Product, SLAB, pieces_of_a_thread, place_of_piece};
 use super::slabs::Slabs;
 use super::staged::{Rows, Staged};
@@ -93,7 +94,7 @@ use super::weights::{CHUNKS, Weights};
 use crate::quant::Format;
 use crate::simt::{
     ColMajor, Contract, Count, Expectations, Kernel, Launch, MatrixA, MatrixB, Occurrence, RowMajor, Shared,
-    Simt,
+    Simt, Unit, Work,
 };
 
 /// Bytes of a slab of a staged row.
@@ -190,6 +191,10 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
             threads: Self::TILING.threads(),
             shared_bytes: Self::SHARED_BYTES,
         }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        Some(self.product.work(B::FORMAT, AsF16::value_bytes(self.product.k), Unit::TensorF16))
     }
 }
 

@@ -100,13 +100,24 @@ pub(super) struct MachineArgs {
 
 /// `--activations`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Activations {
+pub(super) enum Activations {
     /// The faster one.
     Auto,
     /// 16-bit floats.
     F16,
     /// Blocks of 8-bit quants.
     Q8,
+}
+
+impl Activations {
+    /// What a GPU's backend makes of it.
+    pub(super) fn options(self) -> GpuOptions {
+        match self {
+            Self::Auto => GpuOptions::default(),
+            Self::F16 => GpuOptions { prompt: ActivationKind::F16, step: ActivationKind::F16 },
+            Self::Q8 => GpuOptions { prompt: ActivationKind::Q8, step: ActivationKind::Q8 },
+        }
+    }
 }
 
 impl MachineArgs {
@@ -149,11 +160,7 @@ impl MachineArgs {
             Chosen::Cpu => return self.cpu(model),
             Chosen::Cuda(device) => device,
         };
-        let options = match self.activations {
-            Activations::Auto => GpuOptions::default(),
-            Activations::F16 => GpuOptions { prompt: ActivationKind::F16, step: ActivationKind::F16 },
-            Activations::Q8 => GpuOptions { prompt: ActivationKind::Q8, step: ActivationKind::Q8 },
-        };
+        let options = self.activations.options();
         let started = Instant::now();
         let bar = ProgressBar::no_length().with_style(ProgressStyle::with_template(UPLOAD)?);
         let mut progress = |done, total| {

@@ -15,6 +15,7 @@ mod logging;
 mod machine;
 pub mod output;
 pub mod perplexity;
+pub mod profile;
 mod prompt;
 pub mod pull;
 mod record;
@@ -47,6 +48,7 @@ enum Command {
     Tokenize(tokenize::Args),
     Bench(bench::Args),
     Perplexity(perplexity::Args),
+    Profile(profile::Args),
     Pull(pull::Args),
     Synth(synth::Args),
     Inspect(inspect::Args),
@@ -76,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Tokenize(args) => tokenize::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Perplexity(args) => perplexity::run(args),
+        Command::Profile(args) => profile::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Inspect(args) => inspect::run(args),
