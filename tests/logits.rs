@@ -159,7 +159,7 @@ fn check_gpu(id: &str, test: &str) {
         let backend = GpuBackend::new(stream, Arc::clone(&model), options, &mut |_, _| ()).expect("memory");
         let mut gpu = Session::new(Box::new(backend), 1024).expect("memory for the KV cache");
         let (mut worst, mut compared, mut agreed) = (0.0_f32, 0, 0);
-        for record in support::models::goldens(id) {
+        for record in support::models::goldens(id).iter().filter(|record| record["greedy"].is_array()) {
             let text = record["text"].as_str().expect("a text");
             let (tokens, greedy) = (ids(&record["tokens"]), ids(&record["greedy"]));
             let gaps = numbers(&record["gaps"]);

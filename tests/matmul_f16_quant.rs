@@ -162,29 +162,29 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let refused = assert_refused;
     // A row of 256 in Q4_K has 144 bytes.
     let q4 = Format::Q4_K;
-    let text = "matmul_f16_q4_k: weights has 128 columns of Q4_K, not a multiple of 256";
+    let text = "matmul_f16_q4_k_m32: weights has 128 columns of Q4_K, not a multiple of 256";
     refused(run(q4, 8, 0..512, 0..576, None, [2, 4, 128]), text);
     refused(
         run(q4, 7, 0..512, 0..576, None, [2, 4, 256]),
-        "matmul_f16_q4_k: out has 7 elements, the shape has 8",
+        "matmul_f16_q4_k_m32: out has 7 elements, the shape has 8",
     );
     refused(
         run(q4, 8, 0..511, 0..576, None, [2, 4, 256]),
-        "matmul_f16_q4_k: input has 511 elements, the shape has 512",
+        "matmul_f16_q4_k_m32: input has 511 elements, the shape has 512",
     );
     refused(
         run(q4, 8, 0..512, 0..575, None, [2, 4, 256]),
-        "matmul_f16_q4_k: weights has 575 elements, the shape has 576",
+        "matmul_f16_q4_k_m32: weights has 575 elements, the shape has 576",
     );
     refused(
         run(q4, 8, 0..512, 0..576, Some(bias.slice(0..3)), [2, 4, 256]),
-        "matmul_f16_q4_k: bias has 3 elements, the shape has 4",
+        "matmul_f16_q4_k_m32: bias has 3 elements, the shape has 4",
     );
     let address = |at: u64| format!("begins at {at:#x}, which is not a multiple of 16 bytes");
     let at = address(input.slice(1..2).start().address());
-    refused(run(q4, 8, 1..513, 0..576, None, [2, 4, 256]), &format!("matmul_f16_q4_k: input {at}"));
+    refused(run(q4, 8, 1..513, 0..576, None, [2, 4, 256]), &format!("matmul_f16_q4_k_m32: input {at}"));
     let at = address(bytes.slice(8..9).start().address());
-    refused(run(q4, 8, 0..512, 8..584, None, [2, 4, 256]), &format!("matmul_f16_q4_k: weights {at}"));
+    refused(run(q4, 8, 0..512, 8..584, None, [2, 4, 256]), &format!("matmul_f16_q4_k_m32: weights {at}"));
     refused(
         run(Format::F16, 8, 0..504, 0..576, None, [2, 4, 252]),
         "matmul_f16_f16: weights has 252 columns of F16, not a multiple of 8",
