@@ -13,6 +13,7 @@ pub mod cli;
 pub mod cpu;
 pub mod cuda;
 pub mod experiment;
+pub mod gate;
 pub mod gguf;
 pub mod model;
 pub mod perplexity;
@@ -30,10 +31,6 @@ extern crate self as lanemap;
 #[cfg(test)]
 #[path = "../../tests/support/eight_bit.rs"]
 mod eight_bit;
-#[cfg(test)]
-#[path = "../../tests/support/random.rs"]
-#[allow(dead_code, reason = "unit tests use a part of it")]
-mod random;
 #[cfg(test)]
 #[path = "../../tests/support/vocabulary.rs"]
 mod vocabulary;

@@ -1,0 +1,19 @@
+//! Gates: verdicts on the kernels, before anybody measures how fast they are.
+//!
+//! | file | what |
+//! | --- | --- |
+//! | `parity` | every kernel that models use against references in f64 |
+//! | `bounds` | by how much results of kernels may be off |
+//! | `form` | rows of activations as kernels write them |
+//! | `matrix` | random operands of products |
+//! | `guarded` | buffers with guard bands |
+//! | `random` | seeded numbers and blocks |
+//!
+//! Every comparison is written so that a NaN is red.
+
+pub mod bounds;
+pub mod form;
+pub mod guarded;
+pub mod matrix;
+pub mod parity;
+pub mod random;
