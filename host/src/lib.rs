@@ -2,7 +2,8 @@
 //!
 //! Layers, each above those named before it: [`gguf`] (files), [`tokenizer`] and [`model`] (one
 //! decoder described by data), [`backend`] (what runs a model), [`cpu`], [`session`] (prefill and
-//! decode of some sequences), [`sampling`], [`mod@bench`], [`perplexity`], [`cli`]. Beside them [`pull`] (the demo
+//! decode of some sequences), [`sampling`], [`mod@bench`], [`perplexity`], [`gate`] (verdicts on
+//! all of it), [`cli`]. Beside them [`pull`] (the demo
 //! models), [`synth`] (models of random weights), [`quantize`] (rows of f32 into blocks, for tests and for
 //! files this project makes), [`ptx`] (the kernels as they were compiled) and [`cuda`] (where they run: a GPU,
 //! or the emulator).
@@ -25,7 +26,7 @@ pub mod session;
 pub mod synth;
 pub mod tokenizer;
 
-// Tests of both kinds share a file, which names this crate as the integration tests see it.
+// Tests of both kinds share files, which names this crate as the integration tests see it.
 #[cfg(test)]
 extern crate self as lanemap;
 #[cfg(test)]

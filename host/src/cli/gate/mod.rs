@@ -1,7 +1,11 @@
 //! `lanemap gate`: verdicts on the kernels and on whole models.
 
+mod all;
+mod identity;
 mod parity;
 mod place;
+mod subject;
+mod tolerance;
 
 /// Gates: is what the kernels compute still right?
 ///
@@ -16,6 +20,9 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Parity(parity::Args),
+    Identity(identity::Args),
+    Tolerance(tolerance::Args),
+    All(all::Args),
 }
 
 /// Runs `lanemap gate`.
@@ -25,5 +32,8 @@ enum Command {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         Command::Parity(args) => parity::run(args),
+        Command::Identity(args) => identity::run(args),
+        Command::Tolerance(args) => tolerance::run(args),
+        Command::All(args) => all::run(args),
     }
 }

@@ -16,7 +16,7 @@ use crate::gate::parity::{Check, Extent, Row, SEED};
 /// One line a kernel: how many cases and elements were compared, and the element that comes nearest to its
 /// bound, with what was found, what was expected, and by how much they may differ. A NaN is within no bound.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// auto (the first GPU, else the emulator), emulator, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value_t = Place::Auto)]
     device: Place,
@@ -52,7 +52,7 @@ struct Report<'a> {
 /// # Errors
 /// A [`UsageError`] for a kernel that there is not; a red kernel, after the table; a device that cannot be
 /// had.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     if args.list {
         return to_stdout(list);
     }

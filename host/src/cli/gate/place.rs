@@ -27,9 +27,11 @@ impl Place {
             Self::Emulator => Ok(None),
             Self::Cuda(index) => {
                 let opened = Device::open(index);
-                Ok(Some(opened.map_err(|error| {
-                    anyhow::anyhow!("--device {self}: {error}; use --device emulator")
-                })?))
+                Ok(Some(
+                    opened.map_err(|error| {
+                        anyhow::anyhow!("--device {self}: {error}; use --device emulator")
+                    })?,
+                ))
             }
             Self::Auto => match cuda::devices() {
                 Ok(_) => Ok(Some(Device::open(0)?)),

@@ -25,7 +25,6 @@ use std::sync::Arc;
 
 pub use rows::ActivationKind;
 
-
 use pass::{Angles, Pass, Phase, has_step_attention, step_shape};
 use weights::Weights;
 use workspace::{KvCaches, Workspace};

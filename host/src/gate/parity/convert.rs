@@ -46,7 +46,10 @@ impl Parity for Convert {
                     let out: Vec<f16> = trial.output(&case, rows * width, 16, |queue, out| {
                         Ok(ops::convert_f16(queue, out, input.view(), shape)?)
                     })?;
-                    (<f16 as Form>::values(&out, width), x.iter().map(|&x| f16::from_f32(x).to_f32()).collect())
+                    (
+                        <f16 as Form>::values(&out, width),
+                        x.iter().map(|&x| f16::from_f32(x).to_f32()).collect(),
+                    )
                 }
                 Self::Q8 => {
                     let out = trial.output(&case, rows * Q8::elements(width), 16, |queue, out| {

@@ -26,9 +26,7 @@ impl Parity for Embed {
     fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
         let format = self.0;
         let block = format.block_elements().max(8);
-        for (rows, columns) in
-            trial.cases(&[(5, block)], &[(3, 256 / block * block * 3)], &[(1000, 4096)])
-        {
+        for (rows, columns) in trial.cases(&[(5, block)], &[(3, 256 / block * block * 3)], &[(1000, 4096)]) {
             let table = Matrix::random(format, [rows, columns], &mut trial.random);
             let tokens = [rows - 1, 0, 1, rows - 1, 2].map(|token| token as u32);
             let bytes = trial.input("table", &table.planes, 16)?;

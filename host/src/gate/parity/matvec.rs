@@ -22,11 +22,10 @@ impl Parity for Matvec {
     const FAMILY: &'static str = "matvec";
 
     fn all() -> Vec<Self> {
-        let q8 = quantized()
-            .flat_map(|format| [1, 2, 4, 8].map(|at_once| Self { format, is_q8: true, at_once }));
+        let q8 =
+            quantized().flat_map(|format| [1, 2, 4, 8].map(|at_once| Self { format, is_q8: true, at_once }));
         let halves = Format::ALL.into_iter();
-        let f16 =
-            halves.flat_map(|format| [1, 4].map(|at_once| Self { format, is_q8: false, at_once }));
+        let f16 = halves.flat_map(|format| [1, 4].map(|at_once| Self { format, is_q8: false, at_once }));
         q8.chain(f16).collect()
     }
 

@@ -7,9 +7,7 @@ use super::trial::{Red, Trial};
 use super::{Parity, quantized, suffix};
 use crate::cuda::ops::{self, PlaneMatrix};
 use crate::cuda::{Error, Noted, Queue, View, ViewMut};
-use crate::gate::bounds::{
-    EPSILON, FIRST_ORDER, integer_error, roundings_of_a_product, tensor_core_error,
-};
+use crate::gate::bounds::{EPSILON, FIRST_ORDER, integer_error, roundings_of_a_product, tensor_core_error};
 use crate::gate::guarded::Guarded;
 use crate::gate::matrix::{Matrix, Rows};
 

@@ -143,7 +143,12 @@ impl Parity for RopeKv {
         ];
         let more = [
             Case { shape: RopeShape { head_size: 96, pairs: 10, ..halves }, gap: 0, bias: false, norm: true },
-            Case { shape: RopeShape { head_size: 256, pairs: 128, ..halves }, gap: 0, bias: false, norm: true },
+            Case {
+                shape: RopeShape { head_size: 256, pairs: 128, ..halves },
+                gap: 0,
+                bias: false,
+                norm: true,
+            },
             Case {
                 shape: RopeShape { head_size: 2, pairs: 1, rows: 5, ..base },
                 gap: 0,
@@ -169,8 +174,7 @@ fn position(row: usize) -> usize {
 fn play<Q: Queue>(trial: &mut Trial<'_, Q>, case: &Case) -> Result<(), Red> {
     let &Case { shape, gap, bias, norm } = case;
     let name = format!("{shape:?}, {gap} between rows, bias {bias}, norm {norm}");
-    let rope =
-        Rope { dims: 2 * shape.pairs, base: 10_000.0, order: shape.order, scaling: RopeScaling::None };
+    let rope = Rope { dims: 2 * shape.pairs, base: 10_000.0, order: shape.order, scaling: RopeScaling::None };
     let angles: Vec<[f32; 2]> =
         rope.table(None).angles(0..CONTEXT).into_iter().map(<[f32; 2]>::from).collect();
     let parts = [(shape.heads, true), (shape.kv_heads, true), (shape.kv_heads, false)]

@@ -179,8 +179,7 @@ impl StepProblem<'_> {
             super::trial::read(&case, &workspace).map(drop)
         })?;
         let found = F::values(&out, width).map_err(|what| Red::wrong(&case, what))?;
-        let expected: Vec<f64> =
-            (0..positions.len()).flat_map(|row| self.reference(&inputs, row)).collect();
+        let expected: Vec<f64> = (0..positions.len()).flat_map(|row| self.reference(&inputs, row)).collect();
         trial.compare(&case, &found, &expected, |i| {
             PARITY + F::rounding(&expected[i / width * width..][..width], i % width)
         })
