@@ -48,7 +48,7 @@ impl Parity for Matvec {
         };
         // Blocks of 256; lanes with one piece more than others, and steps with none.
         let quick = [[few, 3, 256], [many, 2, 2304]];
-        for shape in trial.cases(&quick, &[[few, 5, 4352]], &[[many, 513, 18_944]]) {
+        for shape in trial.cases(&quick, &[[few, 5, 4352]], &[[many, 129, 18_944]]) {
             if is_q8 {
                 let rows = Rows::<u8>::random(shape[0], shape[2], &mut trial.random);
                 let input = trial.input("input", &rows.elements, 16)?;
