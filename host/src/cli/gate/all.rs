@@ -102,7 +102,10 @@ fn judge(args: &SubjectArgs, reference: &ReferenceArgs) -> anyhow::Result<Report
         let part = |line: &Line| {
             let Line { phase, comparison, .. } = line;
             let (largest, same) = (comparison.largest.delta, comparison.same_argmax);
-            format!("{phase} max |Δlogit| {largest:.2e}, {same} of {} choices the same", comparison.positions)
+            format!(
+                "{phase} off by {largest:.2e} at most, {same} of {} choices the same",
+                comparison.positions
+            )
         };
         judged.map(part).collect::<Vec<_>>().join("; ")
     });
