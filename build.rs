@@ -6,10 +6,13 @@
 
 use std::env;
 use std::fmt::Write as _;
-use std::fs;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use gpu::simt::Architecture;
 
 #[cfg_attr(feature = "nvvm", path = "build/nvvm.rs")]
@@ -77,11 +80,14 @@ fn out_dir() -> Result<PathBuf, Failure> {
 }
 
 fn compile_all() -> Result<(), Failure> {
-    let variants = compiler::compile_all()?;
-    for Variant { architecture, kernels_of, path } in &variants {
-        let failed = |error| broken(format!("{}: {error}", path.display()));
-        let ptx = gpu::kernels::limited(&fs::read_to_string(path).map_err(failed)?, *kernels_of);
-        fs::write(path, &ptx).map_err(failed)?;
+    let mut variants = compiler::compile_all()?;
+    for Variant { architecture, kernels_of, path } in &mut variants {
+        let failed = |path: &Path, error| broken(format!("{}: {error}", path.display()));
+        let written = fs::read_to_string(&path).map_err(|error| failed(path, error))?;
+        let ptx = gpu::kernels::limited(&written, *kernels_of);
+        // The compiler's file stays as it is: it is not written again when the script is run again.
+        *path = out_dir()?.join(architecture.to_string()).with_extension("ptx");
+        fs::write(&path, &ptx).map_err(|error| failed(path, error))?;
         gpu::kernels::check(&ptx, *kernels_of).map_err(|violation| {
             broken(format!("{architecture}: {violation}\nThe PTX is {}", path.display()))
         })?;
@@ -91,12 +97,22 @@ fn compile_all() -> Result<(), Failure> {
 
 /// Writes the table that `host::ptx` includes.
 fn write_table(variants: &[Variant], missing: Option<&str>) -> Result<(), Failure> {
-    let mut text = String::from("pub(super) const VARIANTS: &[Variant] = &[\n");
+    let mut text = format!("pub(super) static VARIANTS: [Variant; {}] = [\n", variants.len());
     for Variant { architecture: Architecture { sm, exact }, path, .. } in variants {
-        let _ = writeln!(text, "    Variant {{ sm: {sm}, exact: {exact}, text: include_str!({path:?}) }},");
+        let packed = packed(path).map_err(|error| broken(format!("{}: {error}", path.display())))?;
+        let _ = writeln!(text, "    Variant::new({sm}, {exact}, include_bytes!({packed:?})),");
     }
     let missing = missing.map(|why| (why, compiler::REMEDY));
     let _ = writeln!(text, "];\npub(super) const MISSING: Option<(&str, &str)> = {missing:?};");
     let path = out_dir()?.join("ptx.rs");
     fs::write(&path, text).map_err(|error| broken(format!("{}: {error}", path.display())))
+}
+
+/// Compresses a file into one beside it, to about a seventh.
+fn packed(path: &Path) -> io::Result<PathBuf> {
+    let to = path.with_extension("ptx.z");
+    let mut encoder = ZlibEncoder::new(File::create(&to)?, Compression::default());
+    encoder.write_all(&fs::read(path)?)?;
+    encoder.finish()?;
+    Ok(to)
 }

@@ -10,9 +10,12 @@
 //! The kernels need unstable features, so this one compilation runs with `RUSTC_BOOTSTRAP=1`.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::{self, ScopedJoinHandle};
 
 use gpu::simt::Architecture;
 
@@ -46,15 +49,53 @@ struct Target {
     version: Option<&'static str>,
 }
 
-/// Compiles `gpu` once for each of [`TARGETS`].
+/// Compiles `gpu` once for each of [`TARGETS`], all at a time: each is one file, which one core
+/// compiles.
 pub(crate) fn compile_all() -> Result<Vec<Variant>, Failure> {
     let compiler = Compiler::find()?;
-    let compile = |target: &Target| {
-        let path = out_dir()?.join(target.architecture.to_string()).with_extension("ptx");
-        compiler.compile(target, &path)?;
-        Ok(Variant { architecture: target.architecture, kernels_of: target.architecture, path })
-    };
-    TARGETS.iter().map(compile).collect()
+    let [first, others @ ..] = &TARGETS;
+    let from = first.folder()?;
+    for other in others {
+        let to = other.folder()?;
+        if !to.exists() {
+            // What `gpu` depends on is the same for all: `core` alone takes longer than the kernels.
+            compiler.compile(first)?;
+            let copied = copy(&from, &to.with_extension("new"));
+            copied
+                .and_then(|()| fs::rename(to.with_extension("new"), &to))
+                .map_err(|error| broken(format!("{}: {error}", to.display())))?;
+        }
+    }
+    thread::scope(|scope| {
+        let running: Vec<_> = TARGETS.iter().map(|target| scope.spawn(|| compiler.compile(target))).collect();
+        let done =
+            |thread: ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        running.into_iter().map(done).collect()
+    })
+}
+
+impl Target {
+    /// Where cargo compiles for it. One each: cargo locks it, and the outer cargo holds the lock of
+    /// the usual one.
+    fn folder(&self) -> Result<PathBuf, Failure> {
+        Ok(out_dir()?.join("gpu").join(self.architecture.to_string()))
+    }
+}
+
+/// Copies a folder with the times of its files, which tell cargo what is up to date.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy(&from, &to)?;
+        } else {
+            fs::copy(&from, &to)?;
+            File::options().write(true).open(&to)?.set_modified(entry.metadata()?.modified()?)?;
+        }
+    }
+    Ok(())
 }
 
 /// A rustc that can compile for the GPU.
@@ -104,9 +145,11 @@ impl Compiler {
         (has_core || has_source).then_some(Self { rustc, build_core: !has_core })
     }
 
-    /// Compiles `gpu` for `target` into `ptx`.
-    fn compile(&self, target: &Target, ptx: &Path) -> Result<(), Failure> {
-        let out_dir = out_dir()?;
+    /// Compiles `gpu` for `target`.
+    fn compile(&self, target: &Target) -> Result<Variant, Failure> {
+        let folder = target.folder()?;
+        // Only rustc may write it: cargo takes it for done as long as the sources are the same.
+        let path = folder.join("kernels.ptx");
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         // What this build was told about its own target is wrong for the kernels'.
         for (name, _) in env::vars_os() {
@@ -124,20 +167,20 @@ impl Compiler {
             .env("CARGO_ENCODED_RUSTFLAGS", "")
             .args(["rustc", "--package", "gpu", "--lib", "--crate-type", "staticlib", "--profile", "ptx"])
             .args(["--manifest-path", "../Cargo.toml", "--target", TRIPLE])
-            // A folder of its own: the outer cargo holds the lock of the usual one.
             .arg("--target-dir")
-            .arg(out_dir.join("gpu"));
+            .arg(&folder);
         if self.build_core {
             cargo.arg("-Zbuild-std=core");
         }
-        cargo.arg("--").arg(format!("--emit=asm={}", ptx.display()));
+        cargo.arg("--").arg(format!("--emit=asm={}", path.display()));
         cargo.arg(format!("-Ctarget-cpu={}", target.architecture)).arg(format!("-Cllvm-args={LLVM_ARGS}"));
         if let Some(version) = target.version {
             cargo.arg(format!("-Ctarget-feature={version}"));
         }
         let output = cargo.output().map_err(|error| broken(format!("{cargo:?}: {error}")))?;
         if output.status.success() {
-            return Ok(());
+            let architecture = target.architecture;
+            return Ok(Variant { architecture, kernels_of: architecture, path });
         }
         let (rustc, messages) = (self.rustc.display(), String::from_utf8_lossy(&output.stderr));
         if self.build_core && !messages.contains("could not compile `gpu`") {

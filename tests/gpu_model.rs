@@ -83,6 +83,8 @@ fn check<M: Queues + 'static>(machine: &M, what: &str, spec: Spec, len: usize) {
     let cost = |rounding| Error::of(&reference::logits(&tiny, &tokens, rounding), &expected);
     let (half, eight_bit) = (cost(Rounding::Half), cost(Rounding::EightBit));
     assert!(half.all < 2e-2 && eight_bit.all < 0.15, "{spec:?} is too sensitive to test anything");
+    // The emulator has no time for every step: some at the beginning show the kernels that prompts have not.
+    let steps_len = machine.cases(&[len.min(7)], &[len]).pop().unwrap();
     for kind in KINDS {
         // A matrix that is not quantized reads f16 in either case.
         let (logit, all) = match kind {
@@ -94,9 +96,9 @@ fn check<M: Queues + 'static>(machine: &M, what: &str, spec: Spec, len: usize) {
             session.prefill_each(&tokens).unwrap().chunks_exact(spec.vocab).map(<[f32]>::to_vec).collect();
         session.rewind(0);
         let steps: Vec<Vec<f32>> =
-            tokens.iter().map(|&token| session.decode(token).unwrap().to_vec()).collect();
+            tokens[..steps_len].iter().map(|&token| session.decode(token).unwrap().to_vec()).collect();
         for (rows, name) in [(prompt, "prompt"), (steps, "steps")] {
-            let error = Error::of(&rows, &expected);
+            let error = Error::of(&rows, &expected[..rows.len()]);
             let parts = [(error.logit, F32_LOGIT + logit), (error.all, F32_ALL + all)];
             for ((error, allowed), part) in parts.into_iter().zip(["a logit", "all rows"]) {
                 // Written so that a NaN fails.
@@ -112,10 +114,10 @@ fn check<M: Queues + 'static>(machine: &M, what: &str, spec: Spec, len: usize) {
 }
 
 fn plain_models_of_each_architecture<M: Queues + 'static>(machine: &M) {
-    check(machine, "llama", Spec::LLAMA, 37);
-    check(machine, "qwen2", Spec::QWEN2, 37);
-    check(machine, "qwen3", Spec::QWEN3, 37);
-    check(machine, "gemma3", Spec { layers: 6, ..Spec::GEMMA3 }, 20);
+    check(machine, "llama", Spec::LLAMA, 21);
+    check(machine, "qwen2", Spec::QWEN2, 13);
+    check(machine, "qwen3", Spec::QWEN3, 13);
+    check(machine, "gemma3", Spec { layers: 6, ..Spec::GEMMA3 }, 13);
 }
 
 /// Of the shapes that attention has kernels for, of those that it has none for, and every format.
@@ -153,11 +155,12 @@ const WIDE: [Spec; 2] = [
 fn the_same_bits_however_a_prompt_is_cut<M: Queues + 'static>(machine: &M) {
     for (spec, kind) in WIDE.into_iter().zip(KINDS) {
         let loaded = Loaded::new(&Tiny::new(spec));
-        let tokens = random_tokens(spec.vocab, 71, 8);
+        let len = machine.cases(&[40], &[71]).pop().unwrap();
+        let tokens = random_tokens(spec.vocab, len, 8);
         let mut session = session(machine, &loaded, kind, 1);
         let whole = bits(&prefill(&mut session, 0, &tokens, 512));
         let after = bits(session.decode(5).unwrap());
-        for batch in machine.cases(&[1, 33], &[2, 16, 17, 32, 64, 70]) {
+        for batch in machine.cases(&[33], &[1, 2, 16, 17, 32, 64, 70]) {
             session.rewind(0);
             let cut = bits(&prefill(&mut session, 0, &tokens, batch));
             assert_eq!(cut, whole, "{}: {kind:?}: chunks of {batch}", spec.arch);
@@ -165,14 +168,14 @@ fn the_same_bits_however_a_prompt_is_cut<M: Queues + 'static>(machine: &M) {
         }
         session.rewind(0);
         let rows = session.prefill_each(&tokens).unwrap();
-        assert_eq!(bits(&rows[70 * spec.vocab..]), whole, "{}: {kind:?}: each row", spec.arch);
+        assert_eq!(bits(&rows[(len - 1) * spec.vocab..]), whole, "{}: {kind:?}: each row", spec.arch);
     }
 }
 
 fn the_same_bits_whatever_stands_beside_a_sequence<M: Queues + 'static>(machine: &M) {
     for (spec, kind) in WIDE.into_iter().zip(KINDS.into_iter().rev()) {
         let loaded = Loaded::new(&Tiny::new(spec));
-        let lens = machine.cases(&[9, 1, 40], &[64; 61]);
+        let lens = machine.cases(&[9, 1, 20], &[64; 61]);
         let mut together = session(machine, &loaded, kind, lens.len());
         let mut alone = session(machine, &loaded, kind, 1);
         let prompt = |sequence: usize| random_tokens(spec.vocab, lens[sequence], 70 + sequence as u64);

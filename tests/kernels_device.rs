@@ -47,7 +47,7 @@ fn shared_memory_is_given_up_to_the_devices_limit() {
 fn ptx_that_the_driver_cannot_take_is_refused_in_its_own_way() {
     let Some(stream) = stream("ptx_that_the_driver_cannot_take_is_refused_in_its_own_way") else { return };
     let device = stream.device();
-    let all = Sections::of(device.description().variant().unwrap().text);
+    let all = Sections::of(device.description().variant().unwrap().text());
     let text = &all.module("vector_add").unwrap();
     device.try_compile(text).unwrap();
     let replaced = |directive: &str, by: &str| -> String {

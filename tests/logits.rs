@@ -2,6 +2,8 @@
 //!
 //! Fields of the records and the tolerances: `tests/data/goldens/README.md`.
 
+#[path = "support/machine.rs"]
+mod machine;
 mod support;
 
 use std::ops::ControlFlow;
@@ -9,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lanemap::cpu::{CpuBackend, CpuOptions};
+use lanemap::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
 use lanemap::gguf::Gguf;
 use lanemap::model::Model;
 use lanemap::session::Session;
@@ -118,4 +121,83 @@ fn check(id: &str, bound: &Bound) {
         "{id}: exact {}: {streams} prompts, {compared} greedy tokens equal, worst logit error {worst:.4}",
         bound.exact
     );
+}
+
+/// The most that a logit on a GPU may be off the CPU's exact mode, by what its products read.
+const GPU_LOGIT: [(ActivationKind, f32); 2] = [(ActivationKind::F16, 0.1), (ActivationKind::Q8, 1.0)];
+/// The gap between the two largest logits above which both must choose the same token.
+const GPU_GAP: f32 = 0.5;
+
+#[test]
+fn smollm2_on_a_gpu() {
+    check_gpu("smollm2-135m", "smollm2_on_a_gpu");
+}
+
+#[test]
+fn gemma3_on_a_gpu() {
+    check_gpu("gemma3-270m", "gemma3_on_a_gpu");
+}
+
+/// The two largest logits apart.
+fn gap(logits: &[f32]) -> f32 {
+    let best = argmax(logits) as usize;
+    let second = logits.iter().enumerate().filter(|&(id, _)| id != best).map(|(_, &logit)| logit);
+    logits[best] - second.fold(f32::NEG_INFINITY, f32::max)
+}
+
+/// Prompts and the tokens that llama.cpp generates after them, evaluated on a GPU and by the CPU's exact
+/// mode: all logits; and which tokens the GPU chooses, against both.
+fn check_gpu(id: &str, test: &str) {
+    let Some(stream) = machine::stream(test) else { return };
+    let Some(path) = support::models::real_model(id) else { return };
+    let gguf = Arc::new(Gguf::open(&path).expect("a readable model"));
+    let model = Arc::new(Model::load(gguf).expect("a model that the decoder runs"));
+    let mut exact = session(&path, true, 1024);
+    for (kind, bound) in GPU_LOGIT {
+        let options = GpuOptions { prompt: kind, step: kind };
+        let stream = stream.device().stream().expect("a stream");
+        let backend = GpuBackend::new(stream, Arc::clone(&model), options, &mut |_, _| ()).expect("memory");
+        let mut gpu = Session::new(Box::new(backend), 1024).expect("memory for the KV cache");
+        let (mut worst, mut compared, mut agreed) = (0.0_f32, 0, 0);
+        for record in support::models::goldens(id) {
+            let text = record["text"].as_str().expect("a text");
+            let (tokens, greedy) = (ids(&record["tokens"]), ids(&record["greedy"]));
+            let gaps = numbers(&record["gaps"]);
+            let go = &mut |_: usize, _: usize| ControlFlow::Continue(());
+            exact.rewind(0);
+            gpu.rewind(0);
+            let mut expected = exact.prefill(&tokens, 512, go).expect("a prompt").to_vec();
+            let mut found = gpu.prefill(&tokens, 512, go).expect("a prompt").to_vec();
+            for (step, (&token, &peer_gap)) in greedy.iter().zip(&gaps).enumerate() {
+                for (&found, &expected) in found.iter().zip(&expected) {
+                    let error = (found - expected).abs();
+                    // Written so that a NaN fails.
+                    assert!(
+                        error <= bound,
+                        "{id}: {kind:?}: {text:?}: step {step}: {found}, exact {expected}"
+                    );
+                    worst = worst.max(error);
+                }
+                let chosen = argmax(&found);
+                assert!(
+                    chosen == argmax(&expected) || gap(&expected) <= GPU_GAP,
+                    "{id}: {kind:?}: {text:?}: step {step}: {chosen}, exact has a gap of {}",
+                    gap(&expected)
+                );
+                // The inputs are llama.cpp's at every step.
+                assert!(
+                    chosen == token || peer_gap <= f64::from(GPU_GAP),
+                    "{id}: {kind:?}: {text:?}: step {step}: {chosen}, llama.cpp has {token} with a gap of {peer_gap}"
+                );
+                agreed += usize::from(chosen == token);
+                compared += 1;
+                expected = exact.decode(token).expect("room in the context").to_vec();
+                found = gpu.decode(token).expect("room in the context").to_vec();
+            }
+        }
+        println!(
+            "{id}: {kind:?}: {compared} rows of logits, the worst off by {worst:.4} (allowed {bound}), {agreed} tokens are \
+             llama.cpp's"
+        );
+    }
 }

@@ -60,16 +60,12 @@ impl Kernels for F16 {
 
     fn other_tiles<M: Machine>() -> Vec<(&'static str, Launch<M, f16>)> {
         vec![
-            ("64 × 128", |queue, out, input, weights, bias, m| {
-                let kernel = MatmulF16Quant::<BlockQ4_K, 64>::new;
+            ("32 × 128", |queue, out, input, weights, bias, m| {
+                let kernel = MatmulF16Quant::<BlockQ4_K, 32>::new;
                 ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
             }),
-            ("256 × 128", |queue, out, input, weights, bias, m| {
-                let kernel = MatmulF16Quant::<BlockQ4_K, 256, 128, 4, 2>::new;
-                ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
-            }),
-            ("128 × 128 by four warps", |queue, out, input, weights, bias, m| {
-                let kernel = MatmulF16Quant::<BlockQ4_K, 128, 128, 2, 2>::new;
+            ("128 × 128", |queue, out, input, weights, bias, m| {
+                let kernel = MatmulF16Quant::<BlockQ4_K>::new;
                 ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
             }),
         ]

@@ -45,10 +45,10 @@ fn variants(test: &str) -> Option<&'static [Variant]> {
 fn every_variant_has_every_kernel_as_expected() {
     let Some(variants) = variants("every_variant_has_every_kernel_as_expected") else { return };
     for variant in variants {
-        gpu::kernels::check(variant.text, variant.architecture())
+        gpu::kernels::check(variant.text(), variant.architecture())
             .unwrap_or_else(|error| panic!("{}: {error}", variant.name()));
         let target = format!(".target {}\n", variant.name());
-        assert!(variant.text.contains(&target), "not for {}", variant.name());
+        assert!(variant.text().contains(&target), "not for {}", variant.name());
     }
     // A device that runs what a kernel needs gets PTX that has it.
     for entry in gpu::kernels::ALL {
@@ -62,7 +62,7 @@ fn a_kernel_stands_in_the_ptx_of_its_architectures_alone() {
     let test = "a_kernel_stands_in_the_ptx_of_its_architectures_alone";
     let Some(variants) = variants(test) else { return };
     for (variant, later) in variants.iter().zip(&variants[1..]) {
-        let violation = gpu::kernels::check(later.text, variant.architecture()).unwrap_err();
+        let violation = gpu::kernels::check(later.text(), variant.architecture()).unwrap_err();
         assert!(matches!(violation, Violation::Misplaced { .. }), "{violation}");
     }
 }
@@ -71,7 +71,7 @@ fn a_kernel_stands_in_the_ptx_of_its_architectures_alone() {
 fn every_kernel_has_a_section_and_each_section_one_kernel() {
     let Some(variants) = variants("every_kernel_has_a_section_and_each_section_one_kernel") else { return };
     for variant in variants {
-        let sections = Sections::of(variant.text);
+        let sections = Sections::of(variant.text());
         let has = |entry: &&gpu::kernels::Entry| entry.needs.is_in(variant.architecture());
         let mut names: Vec<_> = gpu::kernels::ALL.iter().filter(has).map(|entry| entry.name).collect();
         names.sort_unstable();
@@ -79,7 +79,7 @@ fn every_kernel_has_a_section_and_each_section_one_kernel() {
         for name in names {
             let module = sections.module(name).unwrap();
             assert_eq!(module.matches(".entry ").count(), 1, "{name}");
-            assert_eq!(entry_body(&module, name), entry_body(variant.text, name), "{name}");
+            assert_eq!(entry_body(&module, name), entry_body(variant.text(), name), "{name}");
             assert!(module.contains(&format!(".target {}\n", variant.name())), "{name}");
         }
     }
@@ -94,8 +94,8 @@ fn ptxas_makes_the_same_of_a_kernel_alone() {
     let Some(variants) = variants(test) else { return };
     let Some(assembler) = assembler(test) else { return };
     for variant in variants {
-        let sections = Sections::of(variant.text);
-        let together = assembler.usage(variant.text, &variant.name(), &ALONE).unwrap();
+        let sections = Sections::of(variant.text());
+        let together = assembler.usage(variant.text(), &variant.name(), &ALONE).unwrap();
         assert_eq!(together.len(), ALONE.len());
         for usage in together {
             let module = sections.module(&usage.kernel).unwrap();
@@ -123,7 +123,7 @@ fn ptxas_takes_every_kernel_without_a_spill() {
     for (sm, architecture) in ARCHITECTURES {
         table += &format!(" {architecture} |");
         let variant = ptx::variant_for(sm).unwrap();
-        let usage = assembler.usage(variant.text, architecture, &[]).unwrap();
+        let usage = assembler.usage(variant.text(), architecture, &[]).unwrap();
         for (entry, row) in gpu::kernels::ALL.iter().zip(&mut rows) {
             let name = entry.name;
             let kernel = usage.iter().find(|usage| usage.kernel == name);

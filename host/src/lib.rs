@@ -2,7 +2,7 @@
 //!
 //! Layers, each above those named before it: [`gguf`] (files), [`tokenizer`] and [`model`] (one
 //! decoder described by data), [`backend`] (what runs a model), [`cpu`], [`session`] (prefill and
-//! decode of some sequences), [`sampling`], [`mod@bench`], [`perplexity`], [`gate`] (verdicts on
+//! decode of some sequences), [`sampling`], [`mod@bench`], [`profile`], [`perplexity`], [`gate`] (verdicts on
 //! all of it), [`cli`]. Beside them [`pull`] (the demo
 //! models), [`synth`] (models of random weights), [`quantize`] (rows of f32 into blocks, for tests and for
 //! files this project makes), [`ptx`] (the kernels as they were compiled) and [`cuda`] (where they run: a GPU,
@@ -18,6 +18,7 @@ pub mod gate;
 pub mod gguf;
 pub mod model;
 pub mod perplexity;
+pub mod profile;
 pub mod ptx;
 pub mod pull;
 pub mod quantize;

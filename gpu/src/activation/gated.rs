@@ -34,7 +34,9 @@ use core::marker::PhantomData;
 
 use crate::product::Activations;
 use crate::product::activations::LANE_VALUES;
-use crate::simt::{Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt};
+use crate::simt::{
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, Work, product,
+};
 
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -113,6 +115,11 @@ impl<A: Activations> Contract for Gated<A> {
     fn launch(&self) -> Launch {
         let grid = Dim3 { x: self.rows, y: self.width.div_ceil(TILE), z: 1 };
         Launch { grid, threads: THREADS, shared_bytes: 0 }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let written = u64::from(self.rows) * A::value_bytes(self.width);
+        Some(Work::moving(8 * product([self.rows, self.width]), written))
     }
 }
 

@@ -37,7 +37,7 @@ use super::attn_decode::{CHUNK, Chunked};
 use crate::product::Activations;
 use crate::product::activations::LANE_VALUES;
 use crate::simt::{
-    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES,
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES, Work,
 };
 
 #[cfg(doc)]
@@ -99,6 +99,11 @@ impl<A: Activations> Contract for AttnCombine<A> {
             threads: WARPS * WARP_LANES,
             shared_bytes: COLUMN_BYTES + SCALE_BYTES,
         }
+    }
+
+    fn work(&self, position: u32) -> Option<Work> {
+        let read = self.chunked.part_bytes(position, self.head_size) + self.chunked.place_bytes();
+        Some(Work::moving(read, u64::from(self.chunked.rows) * A::value_bytes(self.width())))
     }
 }
 

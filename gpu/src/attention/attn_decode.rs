@@ -81,11 +81,12 @@
 
 use half::f16;
 
-use super::cache::{KvCache, LayerPlace};
+use super::cache::{KvCache, KvPlace, LayerPlace};
 use super::problem::{Scaling, Sight, distance};
 use crate::fragment::{group, place};
 use crate::simt::{
-    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Shared, Simt, WARP_LANES,
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Shared, Simt, Unit, WARP_LANES,
+    Work, product,
 };
 
 /// Positions of a chunk.
@@ -151,6 +152,21 @@ impl Chunked {
             return None;
         }
         Some(self.sight.reach(position, position, position + 1))
+    }
+
+    /// Bytes of the rows' places.
+    pub(super) fn place_bytes(&self) -> u64 {
+        u64::from(self.rows) * size_of::<KvPlace>() as u64
+    }
+
+    /// Bytes of the parts and scales of chunks that rows at `position` see something of.
+    pub(super) fn part_bytes(&self, position: u32, head_size: u32) -> u64 {
+        let chunks = match self.reach(position) {
+            Some((first, end)) if first < end => (end - 1) / CHUNK - first / CHUNK + 1,
+            _ => 0,
+        };
+        let parts = product([self.rows, self.heads(), chunks]);
+        parts.saturating_mul(4 * u64::from(head_size) + size_of::<[f32; 2]>() as u64)
     }
 
     /// Which chunk of all rows' and heads' it is.
@@ -224,6 +240,19 @@ impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
             threads: Self::WARPS * WARP_LANES,
             shared_bytes: (SCALES + Self::WARPS * group * ROW) * 4,
         }
+    }
+
+    fn work(&self, position: u32) -> Option<Work> {
+        let Chunked { rows, kv_heads, .. } = self.chunked;
+        let heads = self.chunked.heads();
+        let (first, end) = self.chunked.reach(position).unwrap_or((0, 0));
+        let seen = end.saturating_sub(first);
+        let queries = product([rows, heads, HEAD_SIZE]);
+        let cached = 2 * product([rows, seen, kv_heads, HEAD_SIZE]);
+        let read = 2 * (queries + cached) + self.chunked.place_bytes();
+        let written = self.chunked.part_bytes(position, HEAD_SIZE);
+        let multiplications = 2 * queries.saturating_mul(u64::from(seen));
+        Some(Work::moving(read, written).multiplying(multiplications, Unit::TensorF16))
     }
 }
 

@@ -24,7 +24,7 @@
 
 use super::fa_prefill_f16kv::capped;
 use super::problem::{Attention, distance};
-use crate::simt::{Contract, Count, Dim3, Expectations, Kernel, Launch, Occurrence, Simt};
+use crate::simt::{Contract, Count, Dim3, Expectations, Kernel, Launch, Occurrence, Simt, Unit, Work};
 
 /// Threads of a block.
 const THREADS: u32 = 128;
@@ -59,6 +59,10 @@ impl Contract for AttnNaive {
             threads: THREADS,
             shared_bytes: 0,
         }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        Some(self.problem.work(self.head_size, Unit::Plain))
     }
 }
 

@@ -146,7 +146,7 @@ use super::problem::{Attention, distance};
 use crate::fragment::wmma;
 use crate::simt::{
     Accumulator, ColMajor, Contract, Count, Expectations, Global, Kernel, Launch, MatrixA, MatrixB,
-    Occurrence, RowMajor, Shared, Simt,
+    Occurrence, RowMajor, Shared, Simt, Unit, Work,
 };
 
 /// Rows, columns and depth of a fragment.
@@ -247,6 +247,10 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
             threads: Self::GEOMETRY.threads(),
             shared_bytes: Self::GEOMETRY.shared_bytes(),
         }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        Some(self.0.work(HEAD_SIZE, Unit::TensorF16))
     }
 }
 

@@ -119,7 +119,7 @@ use super::problem::{Attention, distance};
 use crate::fragment::{ldmatrix, wmma};
 use crate::simt::{
     Accumulator, ColMajor, Contract, Count, Expectations, Kernel, Launch, MatrixA, MatrixB, Occurrence,
-    RowMajor, Shared, Simt, WARP_LANES,
+    RowMajor, Shared, Simt, Unit, WARP_LANES, Work,
 };
 
 /// Accumulators of O for the largest head size, 256.
@@ -208,6 +208,10 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const PADDING: u32> Contract
 
     fn launch(&self) -> Launch {
         Launch { grid: self.0.grid(TILE_Q), threads: THREADS, shared_bytes: Self::GEOMETRY.shared_bytes() }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        Some(self.0.work(HEAD_SIZE, Unit::TensorF16))
     }
 }
 

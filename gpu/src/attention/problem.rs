@@ -4,7 +4,7 @@ use core::f32::consts::LOG2_E;
 
 use half::f16;
 
-use crate::simt::{Dim3, Global};
+use crate::simt::{Dim3, Global, Unit, Work, product};
 
 /// A problem of attention: the arguments of every prefill kernel.
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
@@ -111,6 +111,24 @@ impl Attention {
     #[must_use]
     pub const fn heads(&self) -> u32 {
         self.kv_heads.wrapping_mul(self.group)
+    }
+
+    /// What its kernels have to do, with heads of so many elements in these units.
+    #[must_use]
+    pub fn work(&self, head_size: u32, unit: Unit) -> Work {
+        let Self { tokens, start, positions, kv_heads, .. } = *self;
+        let seen = |first: u32, last: u32| {
+            let (begin, end) = self.sight.reach(first, last, positions);
+            end.saturating_sub(begin)
+        };
+        let row = |token: u32| start.saturating_add(token);
+        let pairs: u64 = (0..tokens).map(|token| u64::from(seen(row(token), row(token)))).sum();
+        let of_all = seen(start, row(tokens.saturating_sub(1)));
+        let (queries, width) =
+            (product([tokens, self.heads(), head_size]), product([self.heads(), head_size]));
+        // Keys and values.
+        let cached = 2 * product([of_all, kv_heads, head_size]);
+        Work::moving(2 * queries + 2 * cached, 4 * queries).multiplying(2 * pairs.saturating_mul(width), unit)
     }
 
     /// Blocks of `tile_q` rows: all heads of a tile of rows beside each other.

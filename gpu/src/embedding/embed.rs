@@ -21,12 +21,12 @@
 
 use core::marker::PhantomData;
 
-use crate::quant::planes::{EIGHT, Numbers, PIECE_ELEMENTS, Pieces, Planes, RUN_ELEMENTS};
+use crate::quant::planes::{EIGHT, Numbers, PIECE_ELEMENTS, Pieces, Planes, RUN_ELEMENTS, plane_value_bytes};
 use crate::quant::{
     Block, BlockIQ4_NL, BlockIQ4_XS, BlockQ2_K, BlockQ3_K, BlockQ4_0, BlockQ4_1, BlockQ4_K, BlockQ5_0,
     BlockQ5_1, BlockQ5_K, BlockQ6_K, BlockQ8_0, BlockQ8_K, bf16, f16,
 };
-use crate::simt::{Contract, Dim3, Expectations, Global, Kernel, Launch, Simt};
+use crate::simt::{Contract, Dim3, Expectations, Global, Kernel, Launch, Simt, Work, product};
 
 /// Threads of a block.
 const THREADS: u32 = 64;
@@ -164,6 +164,12 @@ impl<B: Table> Contract for Embed<B> {
     fn launch(&self) -> Launch {
         let y = (self.width() / B::LOT).div_ceil(THREADS);
         Launch { grid: Dim3 { x: self.rows, y, z: 1 }, threads: THREADS, shared_bytes: 0 }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let (rows, width) = (u64::from(self.rows), self.width());
+        let read = rows * (4 + plane_value_bytes(B::FORMAT, width));
+        Some(Work::moving(read, 4 * product([self.rows, width])))
     }
 }
 

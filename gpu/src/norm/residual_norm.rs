@@ -56,7 +56,7 @@ use core::marker::PhantomData;
 use crate::product::Activations;
 use crate::product::activations::LANE_VALUES;
 use crate::simt::{
-    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES,
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES, Work, product,
 };
 
 use super::total::{block_sum, partial_bytes, scale};
@@ -119,6 +119,16 @@ impl<A: Activations> Contract for ResidualNorm<A> {
 
     fn launch(&self) -> Launch {
         Launch { grid: Dim3::linear(self.rows), threads: THREADS, shared_bytes: 2 * partial_bytes(THREADS) }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let (rows, width) = (4 * product([self.rows, self.width]), 4 * u64::from(self.width));
+        let out = u64::from(self.rows) * A::value_bytes(self.width);
+        Some(match (self.delta.address(), self.post.address()) {
+            (0, _) => Work::moving(rows + width, out),
+            (_, 0) => Work::moving(2 * rows + width, out + rows),
+            _ => Work::moving(2 * rows + 2 * width, out + rows),
+        })
     }
 }
 

@@ -26,7 +26,7 @@
 
 use super::total::{block_sum, partial_bytes, scale};
 use crate::simt::{
-    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES,
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES, Work, product,
 };
 
 /// Threads of a block.
@@ -67,6 +67,11 @@ impl Contract for RmsNorm {
 
     fn launch(&self) -> Launch {
         Launch { grid: Dim3::linear(self.rows), threads: THREADS, shared_bytes: partial_bytes(THREADS) }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let rows = 4 * product([self.rows, self.width]);
+        Some(Work::moving(rows + 4 * u64::from(self.width), rows))
     }
 }
 

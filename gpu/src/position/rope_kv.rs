@@ -43,10 +43,10 @@
 
 use half::f16;
 
-use crate::attention::KvCache;
+use crate::attention::{KvCache, KvPlace};
 use crate::norm::scale;
 use crate::simt::{
-    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES,
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES, Work, product,
 };
 
 /// Heads of a block, one a warp.
@@ -121,6 +121,19 @@ impl Contract for RopeKv {
     fn launch(&self) -> Launch {
         let y = self.slots().div_ceil(WARPS);
         Launch { grid: Dim3 { x: self.rows, y, z: 1 }, threads: WARPS * WARP_LANES, shared_bytes: 0 }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let elements = product([self.rows, self.slots(), self.head_size]);
+        let of_all = |start: u64, heads: u32| if start == 0 { 0 } else { product([heads, self.head_size]) };
+        let factors = of_all(self.query.bias.address(), self.heads)
+            + of_all(self.key.bias.address(), self.kv_heads)
+            + of_all(self.value.bias.address(), self.kv_heads)
+            + of_all(self.query.norm.address(), 1)
+            + of_all(self.key.norm.address(), 1);
+        let angles = 8 * product([self.rows, self.pairs]);
+        let places = u64::from(self.rows) * size_of::<KvPlace>() as u64;
+        Some(Work::moving(4 * (elements + factors) + angles + places, 2 * elements))
     }
 }
 

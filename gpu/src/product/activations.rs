@@ -57,6 +57,12 @@ impl Q8Row {
     pub const fn bytes(self) -> u32 {
         self.sums().wrapping_add(align(self.columns / Q8_RUN * 4))
     }
+
+    /// Bytes of the values that a product reads, with or without the sums; without what only aligns.
+    pub(super) const fn read_bytes(self, with_sums: bool) -> u64 {
+        let sums = if with_sums { self.columns / Q8_RUN } else { 0 };
+        self.columns as u64 + 4 * (self.columns / Q8_BLOCK) as u64 + 4 * sums as u64
+    }
 }
 
 /// The next multiple of 16.
@@ -74,6 +80,9 @@ pub trait Activations: Copy + Send + Sync + 'static {
 
     /// Bytes from one row of `columns` values to the next. All rows begin at multiples of 16.
     fn row_bytes(columns: u32) -> u32;
+
+    /// Bytes of the values of a row, without what only aligns.
+    fn value_bytes(columns: u32) -> u64;
 
     /// Stores four neighbouring values of a row, from `column` on, a multiple of 4. Neighbouring
     /// lanes hold neighbouring fours, the warp's first lane those at a multiple of 128; lanes
@@ -108,6 +117,10 @@ impl Activations for AsF32 {
         columns.wrapping_mul(4)
     }
 
+    fn value_bytes(columns: u32) -> u64 {
+        4 * u64::from(columns)
+    }
+
     #[inline(always)]
     #[track_caller]
     unsafe fn store<S: Simt>(s: S, row: Global<u8>, columns: u32, column: u32, values: [f32; 4]) {
@@ -125,6 +138,10 @@ impl Activations for AsF16 {
     #[inline(always)]
     fn row_bytes(columns: u32) -> u32 {
         columns.wrapping_mul(2)
+    }
+
+    fn value_bytes(columns: u32) -> u64 {
+        2 * u64::from(columns)
     }
 
     #[inline(always)]
@@ -145,6 +162,10 @@ impl Activations for AsQ8 {
     #[inline(always)]
     fn row_bytes(columns: u32) -> u32 {
         Q8Row::new(columns).bytes()
+    }
+
+    fn value_bytes(columns: u32) -> u64 {
+        Q8Row::new(columns).read_bytes(true)
     }
 
     /// `quant` is `x · (127 / max |x|)`, to nearest even, of the block's 32 values. A block whose

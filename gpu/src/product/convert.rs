@@ -18,7 +18,9 @@ use core::marker::PhantomData;
 use bytemuck::Zeroable;
 
 use super::activations::{Activations, AsF16, AsQ8, LANE_VALUES};
-use crate::simt::{Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt};
+use crate::simt::{
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, Work, product,
+};
 
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -84,6 +86,11 @@ impl<A: Converted> Contract for Convert<A> {
     fn launch(&self) -> Launch {
         let grid = Dim3 { x: self.width.div_ceil(TILE), y: self.rows, z: 1 };
         Launch { grid, threads: THREADS, shared_bytes: 0 }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let written = u64::from(self.rows) * A::value_bytes(self.width);
+        Some(Work::moving(4 * product([self.rows, self.width]), written))
     }
 }
 

@@ -56,7 +56,7 @@ use half::f16;
 
 use crate::simt::{
     ColMajor, Contract, Count, Dim3, Expectations, Global, Kernel, Launch, MatrixA, MatrixB, Occurrence,
-    RowMajor, Shared, Simt, WARP_LANES,
+    RowMajor, Shared, Simt, Unit, WARP_LANES, Work, product,
 };
 
 /// Tiles, stages and launch of `matmul_f16`.
@@ -158,6 +158,12 @@ impl Contract for MatmulF16 {
             threads: MatmulGeometry::THREADS,
             shared_bytes: MatmulGeometry::SHARED_BYTES,
         }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let Self { m, n, k, .. } = *self;
+        let read = 2 * (product([m, k]) + product([n, k]));
+        Some(Work::moving(read, 4 * product([m, n])).multiplying(product([m, n, k]), Unit::TensorF16))
     }
 }
 

@@ -6,7 +6,7 @@
 //! # Who owns what
 //!
 //! ```text
-//! grid: x = tiles of 128 × 128 of out, in the order of `Tiling::place`
+//! grid: x = tiles of 128 × 128 of out (`_m32`: 32 × 128), in the order of `Tiling::place`
 //!
 //!                    128 columns of out (rows of weights)
 //!                   +----------+----------+----------+----------+
@@ -85,6 +85,7 @@
 
 use core::marker::PhantomData;
 
+use super::activations::{Activations, AsF16};
 use super::problem::{PIECES, Pending, Product, SLAB, pieces_of_a_thread, place_of_piece};
 use super::slabs::Slabs;
 use super::staged::{Rows, Staged};
@@ -93,13 +94,27 @@ use super::weights::{CHUNKS, Weights};
 use crate::quant::Format;
 use crate::simt::{
     ColMajor, Contract, Count, Expectations, Kernel, Launch, MatrixA, MatrixB, Occurrence, RowMajor, Shared,
-    Simt,
+    Simt, Unit, Work,
 };
 
 /// Bytes of a slab of a staged row.
 const ROW_BYTES: u32 = 2 * SLAB;
 /// Steps of k in a slab.
 const STEPS: u32 = SLAB / FRAGMENT;
+
+/// The name for a format, with the tiles' at its end.
+macro_rules! named {
+    ($format:expr, $tiles:literal) => {
+        named!($format, $tiles: F32 f32, F16 f16, BF16 bf16, Q4_0 q4_0, Q4_1 q4_1, Q5_0 q5_0, Q5_1 q5_1,
+            Q8_0 q8_0, Q2_K q2_k, Q3_K q3_k, Q4_K q4_k, Q5_K q5_k, Q6_K q6_k, Q8_K q8_k, IQ4_NL iq4_nl,
+            IQ4_XS iq4_xs)
+    };
+    ($format:expr, $tiles:literal: $($Format:ident $name:ident),*) => {
+        match $format {
+            $(Format::$Format => concat!("matmul_f16_", stringify!($name), $tiles),)*
+        }
+    };
+}
 
 /// The kernel: a [`Product`] whose input is f16, the weights' format, and its tiles.
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
@@ -144,27 +159,10 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
 impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const WARPS_N: u32> Contract
     for MatmulF16Quant<B, TILE_M, TILE_N, WARPS_M, WARPS_N>
 {
-    const NAME: &'static str = match (B::FORMAT, TILE_M, TILE_N, WARPS_M, WARPS_N) {
-        (Format::F32, 128, 128, 2, 4) => "matmul_f16_f32",
-        (Format::F16, 128, 128, 2, 4) => "matmul_f16_f16",
-        (Format::BF16, 128, 128, 2, 4) => "matmul_f16_bf16",
-        (Format::Q4_0, 128, 128, 2, 4) => "matmul_f16_q4_0",
-        (Format::Q4_1, 128, 128, 2, 4) => "matmul_f16_q4_1",
-        (Format::Q5_0, 128, 128, 2, 4) => "matmul_f16_q5_0",
-        (Format::Q5_1, 128, 128, 2, 4) => "matmul_f16_q5_1",
-        (Format::Q8_0, 128, 128, 2, 4) => "matmul_f16_q8_0",
-        (Format::Q2_K, 128, 128, 2, 4) => "matmul_f16_q2_k",
-        (Format::Q3_K, 128, 128, 2, 4) => "matmul_f16_q3_k",
-        (Format::Q4_K, 128, 128, 2, 4) => "matmul_f16_q4_k",
-        (Format::Q5_K, 128, 128, 2, 4) => "matmul_f16_q5_k",
-        (Format::Q6_K, 128, 128, 2, 4) => "matmul_f16_q6_k",
-        (Format::Q8_K, 128, 128, 2, 4) => "matmul_f16_q8_k",
-        (Format::IQ4_NL, 128, 128, 2, 4) => "matmul_f16_iq4_nl",
-        (Format::IQ4_XS, 128, 128, 2, 4) => "matmul_f16_iq4_xs",
-        (Format::Q4_K, 64, 128, 2, 4) => "matmul_f16_q4_k_m64",
-        (Format::Q4_K, 128, 128, 2, 2) => "matmul_f16_q4_k_warps4",
-        (Format::Q4_K, 256, 128, 4, 2) => "matmul_f16_q4_k_m256",
-        _ => panic!("a format or tiles without a name"),
+    const NAME: &'static str = match (TILE_M, TILE_N, WARPS_M, WARPS_N) {
+        (128, 128, 2, 4) => named!(B::FORMAT, ""),
+        (32, 128, 2, 4) => named!(B::FORMAT, "_m32"),
+        _ => panic!("tiles without a name"),
     };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
@@ -193,6 +191,10 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
             threads: Self::TILING.threads(),
             shared_bytes: Self::SHARED_BYTES,
         }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        Some(self.product.work(B::FORMAT, AsF16::value_bytes(self.product.k), Unit::TensorF16))
     }
 }
 

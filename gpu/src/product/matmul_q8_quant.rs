@@ -96,7 +96,9 @@ use super::tiling::{FRAGMENT, MOST, Sums, Tiling};
 use crate::fragment::mma;
 use crate::quant::Format;
 use crate::quant::planes::{PIECE_ELEMENTS, Pieces, RUNS};
-use crate::simt::{Contract, Count, Expectations, Global, Kernel, Launch, Occurrence, Shared, Simt};
+use crate::simt::{
+    Contract, Count, Expectations, Global, Kernel, Launch, Occurrence, Shared, Simt, Unit, Work,
+};
 
 /// Bytes of a slab of a staged row.
 const ROW_BYTES: u32 = SLAB;
@@ -203,6 +205,11 @@ impl<B: Pieces, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const 
             threads: Self::TILING.threads(),
             shared_bytes: Self::SHARED_BYTES,
         }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let input = Q8Row::new(self.product.k).read_bytes(B::HAS_MIN);
+        Some(self.product.work(B::FORMAT, input, Unit::TensorS8))
     }
 }
 

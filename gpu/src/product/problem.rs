@@ -1,7 +1,8 @@
 //! The arguments of the products with weights in planes, and how a block reads weights.
 
-use crate::quant::planes::{PIECE_ELEMENTS, Planes};
-use crate::simt::{Global, Simt};
+use crate::quant::Format;
+use crate::quant::planes::{PIECE_ELEMENTS, Planes, plane_value_bytes};
+use crate::simt::{Global, Simt, Unit, Work, product};
 
 use super::tiling::Tiling;
 use super::weights::Weights;
@@ -34,6 +35,15 @@ pub struct Product {
 impl Product {
     /// The most rows and columns: bytes of a row of f16, counted in whole slabs, stay below 2^32.
     pub const MOST: u32 = 1 << 30;
+
+    /// What its kernels have to do, given the bytes of a row of input that are read.
+    pub(super) fn work(&self, weights: Format, input_row_bytes: u64, unit: Unit) -> Work {
+        let Self { m, n, k, .. } = *self;
+        let biases = if self.bias.address() == 0 { 0 } else { 4 * u64::from(n) };
+        let weights = u64::from(n) * plane_value_bytes(weights, k);
+        let read = u64::from(m) * input_row_bytes + weights + biases;
+        Work::moving(read, 4 * product([m, n])).multiplying(product([m, n, k]), unit)
+    }
 
     /// Slabs of a row.
     #[inline(always)]

@@ -28,7 +28,7 @@
 use super::key::{NONE, UNUSABLE, logit_and_token, usable_key};
 use crate::attention::KvPlace;
 use crate::simt::{
-    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES,
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES, Work, product,
 };
 
 /// What stands for the token of a row whose logits are not usable.
@@ -100,6 +100,11 @@ impl Contract for ArgmaxParts {
         let grid = Dim3 { x: Self::parts(self.vocabulary), y: self.rows, z: 1 };
         Launch { grid, threads: THREADS, shared_bytes: WARPS * 8 }
     }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let parts = product([self.rows, Self::parts(self.vocabulary)]);
+        Some(Work::moving(4 * product([self.rows, self.vocabulary]), 8 * parts))
+    }
 }
 
 impl Contract for Argmax {
@@ -108,6 +113,12 @@ impl Contract for Argmax {
 
     fn launch(&self) -> Launch {
         Launch { grid: Dim3::linear(self.rows), threads: THREADS, shared_bytes: WARPS * 8 }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let rows = u64::from(self.rows);
+        let positions = if self.places.address() == 0 { 0 } else { 4 * rows };
+        Some(Work::moving(8 * product([self.rows, self.parts]) + positions, 4 * rows + positions))
     }
 }
 

@@ -29,7 +29,9 @@
 //! Source: Batcher, Sorting networks and their applications (1968).
 
 use super::key::{NONE, key, logit_and_token};
-use crate::simt::{Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt};
+use crate::simt::{
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, Work, product,
+};
 use core::f32::consts::LOG2_E;
 
 /// Threads of a block.
@@ -85,6 +87,13 @@ impl<const LOGITS: bool> Contract for TopK<LOGITS> {
     fn launch(&self) -> Launch {
         let grid = Dim3 { x: Self::parts(self.count), y: self.rows, z: 1 };
         Launch { grid, threads: THREADS, shared_bytes: PART * 8 }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let of_input = if LOGITS { 4 } else { 8 };
+        // A key, or a token and a value.
+        let written = 8 * product([self.rows, Self::parts(self.count), self.k]);
+        Some(Work::moving(of_input * product([self.rows, self.count]), written))
     }
 }
 

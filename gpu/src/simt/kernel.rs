@@ -7,7 +7,7 @@
 
 use core::fmt;
 
-use super::Simt;
+use super::{Simt, Work};
 
 /// Three extents or three coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,6 +117,15 @@ pub trait Contract: Copy + Send + Sync + 'static {
 
     /// Grid, threads and shared bytes for the problem in these arguments.
     fn launch(&self) -> Launch;
+
+    /// What a launch with these arguments has to do at least; `None` where nobody has counted it.
+    ///
+    /// `position` is where each row stands in its KV cache, for kernels that read that from the device's
+    /// memory; the others do not ask.
+    fn work(&self, position: u32) -> Option<Work> {
+        let _ = position;
+        None
+    }
 }
 
 /// A kernel's body on the machine `S`.

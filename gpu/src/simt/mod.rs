@@ -54,6 +54,7 @@ mod probing;
 mod ptx;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod sections;
+mod work;
 
 pub use crate::fragment::WARP_LANES;
 pub use address::{Global, Shared, Word, Word32};
@@ -65,6 +66,8 @@ pub use nvptx::Ptx;
 pub use nvvm::{ARCHITECTURE, Nvvm};
 pub use operand::{Accumulator, ColMajor, Layout, MatrixA, MatrixB, RowMajor};
 pub use probing::Probing;
+pub(crate) use work::product;
+pub use work::{Unit, Work};
 
 use half::f16;
 

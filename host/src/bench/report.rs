@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use chrono::{SecondsFormat, Utc};
 use serde::Serialize;
 
-use super::{Samples, Test, mean_and_deviation};
+use super::table::{csv_of, markdown};
+use super::{Samples, mean_and_deviation};
+use crate::experiment::timing::Spread;
 use crate::model::Model;
 use crate::session::Session;
 
@@ -14,6 +16,8 @@ use crate::session::Session;
 pub enum OutputFormat {
     /// A Markdown table.
     Md,
+    /// Names, then a line of quoted values a test.
+    Csv,
     /// A JSON array with one object a test.
     Json,
     /// One JSON object a line and test.
@@ -53,12 +57,16 @@ struct Row<'a> {
     n_gen: usize,
     /// Tokens in the context before the test.
     n_depth: usize,
+    /// Sequences; llama-bench has one.
+    n_sequences: usize,
     test_time: String,
     avg_ns: u64,
     stddev_ns: u64,
+    median_ns: u64,
     /// Mean of the rates, in tokens per second.
     avg_ts: f64,
     stddev_ts: f64,
+    median_ts: f64,
     samples_ns: Vec<u64>,
     samples_ts: Vec<f64>,
     /// The test's name in the table.
@@ -99,6 +107,9 @@ impl Report {
         let rows: Vec<_> = samples.iter().map(|samples| self.row(samples, &now)).collect();
         match format {
             OutputFormat::Md => write_table(out, &rows),
+            OutputFormat::Csv => {
+                csv_of(out, &rows.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?)
+            }
             OutputFormat::Json => {
                 serde_json::to_writer_pretty(&mut *out, &rows)?;
                 writeln!(out)
@@ -115,20 +126,19 @@ impl Report {
         let times: Vec<f64> = samples_ns.iter().map(|&ns| ns as f64).collect();
         let (avg_ns, stddev_ns) = mean_and_deviation(&times);
         let (avg_ts, stddev_ts) = mean_and_deviation(&samples_ts);
-        let (n_prompt, n_gen) = match samples.test {
-            Test::Prefill(tokens) => (tokens, 0),
-            Test::Decode(tokens) => (0, tokens),
-        };
         Row {
             report: self,
-            n_prompt,
-            n_gen,
-            n_depth: 0,
+            n_prompt: samples.test.n_prompt(),
+            n_gen: samples.test.n_gen(),
+            n_depth: samples.test.depth,
+            n_sequences: samples.test.sequences,
             test_time: now.to_owned(),
             avg_ns: avg_ns.round() as u64,
             stddev_ns: stddev_ns.round() as u64,
+            median_ns: Spread::of(times).median.round() as u64,
             avg_ts,
             stddev_ts,
+            median_ts: Spread::of(samples_ts.iter().copied()).median,
             samples_ns,
             samples_ts,
             test: samples.test.name(),
@@ -137,38 +147,32 @@ impl Report {
 }
 
 fn write_table(out: &mut dyn Write, rows: &[Row<'_>]) -> io::Result<()> {
+    let sequences = rows.iter().any(|row| row.n_sequences != 1);
+    let mut columns = vec![
+        ("model", true),
+        ("size", false),
+        ("params", false),
+        ("backend", true),
+        ("threads", false),
+        ("test", false),
+    ];
+    // llama-bench has no such column, so none where there is nothing to say.
+    columns.extend(sequences.then_some(("sequences", false)));
+    columns.extend([("t/s", false), ("median", false)]);
     let cells = |row: &Row<'_>| {
-        [
+        let mut cells = vec![
             row.report.model_type.clone(),
             format!("{:.2} MiB", row.report.model_size as f64 / f64::from(1 << 20)),
             count(row.report.model_n_params),
             row.report.backends.to_owned(),
             row.report.n_threads.to_string(),
             row.test.clone(),
-            format!("{:.2} ± {:.2}", row.avg_ts, row.stddev_ts),
-        ]
+        ];
+        cells.extend(sequences.then(|| row.n_sequences.to_string()));
+        cells.extend([format!("{:.2} ± {:.2}", row.avg_ts, row.stddev_ts), format!("{:.2}", row.median_ts)]);
+        cells
     };
-    let rows: Vec<[String; 7]> = rows.iter().map(cells).collect();
-    let titles = ["model", "size", "params", "backend", "threads", "test", "t/s"].map(str::to_owned);
-    let width = |column: usize| {
-        rows.iter().chain([&titles]).map(|row| row[column].chars().count()).max().unwrap_or(0)
-    };
-    let widths: [usize; 7] = core::array::from_fn(width);
-    // The model and the backend are words, the rest are numbers.
-    let left = [true, false, false, true, false, false, false];
-    let mut line = |row: &[String; 7]| {
-        let cells = row.iter().zip(widths).zip(left).map(|((cell, width), left)| {
-            if left { format!(" {cell:<width$} |") } else { format!(" {cell:>width$} |") }
-        });
-        writeln!(out, "|{}", cells.collect::<String>())
-    };
-    line(&titles)?;
-    let rules = core::array::from_fn(|i| {
-        let dashes = "-".repeat(widths[i] - usize::from(!left[i]));
-        if left[i] { dashes } else { format!("{dashes}:") }
-    });
-    line(&rules)?;
-    rows.iter().try_for_each(line)
+    markdown(out, &columns, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
 /// A number of parameters for people: `134.52 M`.
@@ -186,8 +190,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::bench::Test;
 
-    fn written(format: OutputFormat) -> String {
+    fn written(format: OutputFormat, sequences: usize) -> String {
         let report = Report {
             build_version: "1",
             engine: "lanemap",
@@ -204,8 +209,11 @@ mod tests {
             type_v: CACHE_FORMAT,
         };
         let samples = [
-            Samples { test: Test::Prefill(8), times: vec![Duration::from_secs(2), Duration::from_secs(4)] },
-            Samples { test: Test::Decode(3), times: vec![Duration::from_secs(1)] },
+            Samples {
+                test: Test::prefill(8, 0),
+                times: vec![Duration::from_secs(2), Duration::from_secs(4)],
+            },
+            Samples { test: Test::decode(3, 16, sequences), times: vec![Duration::from_secs(1)] },
         ];
         let mut out = Vec::new();
         report.write(&mut out, format, &samples).unwrap();
@@ -214,13 +222,13 @@ mod tests {
 
     #[test]
     fn json_has_llama_benchs_fields_in_its_order() {
-        let text = written(OutputFormat::Json);
+        let text = written(OutputFormat::Json, 1);
         let objects: Vec<Value> = serde_json::from_str(&text).unwrap();
         let lines: Vec<Value> =
-            written(OutputFormat::Jsonl).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            written(OutputFormat::Jsonl, 1).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let names = "build_version engine device backends model_filename model_type model_size \
                      model_n_params n_batch n_ubatch n_threads type_k type_v n_prompt n_gen n_depth \
-                     test_time avg_ns stddev_ns avg_ts stddev_ts samples_ns samples_ts";
+                     n_sequences test_time avg_ns stddev_ns median_ns avg_ts stddev_ts median_ts samples_ns samples_ts";
         for objects in [&objects, &lines] {
             assert_eq!(objects.len(), 2);
             for object in objects {
@@ -240,11 +248,27 @@ mod tests {
     #[test]
     fn the_table_is_aligned() {
         let expected = "\
-| model             |     size | params | backend | threads | test |         t/s |
-| ----------------- | -------: | -----: | ------- | ------: | ---: | ----------: |
-| llama 2.00 M Q4_1 | 1.50 MiB | 2.00 M | CPU     |       2 |  pp8 | 3.00 ± 1.41 |
-| llama 2.00 M Q4_1 | 1.50 MiB | 2.00 M | CPU     |       2 |  tg3 | 3.00 ± 0.00 |
+| model             |     size | params | backend | threads |      test |         t/s | median |
+| ----------------- | -------: | -----: | ------- | ------: | --------: | ----------: | -----: |
+| llama 2.00 M Q4_1 | 1.50 MiB | 2.00 M | CPU     |       2 |       pp8 | 3.00 ± 1.41 |   3.00 |
+| llama 2.00 M Q4_1 | 1.50 MiB | 2.00 M | CPU     |       2 | tg3 @ d16 | 3.00 ± 0.00 |   3.00 |
 ";
-        assert_eq!(written(OutputFormat::Md), expected);
+        assert_eq!(written(OutputFormat::Md, 1), expected);
+        let several = written(OutputFormat::Md, 4);
+        let last = several.lines().last().unwrap();
+        assert!(last.ends_with("| tg3 @ d16 |         4 | 12.00 ± 0.00 |  12.00 |"), "{several}");
+    }
+
+    #[test]
+    fn csv_has_the_fields_that_are_no_arrays() {
+        let text = written(OutputFormat::Csv, 4);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(
+            lines[0].starts_with("build_version,engine,") && lines[0].ends_with(",stddev_ts,median_ts"),
+            "{text}"
+        );
+        assert!(lines[2].ends_with("\"12.0\",\"0.0\",\"12.0\""), "{text}");
+        assert_eq!(lines[1].matches("\",\"").count(), lines[0].matches(',').count());
     }
 }

@@ -140,7 +140,7 @@ pub(super) fn assemble(
         // sm_90 without the a: what runs on every later one too.
         variant = ptx::variants()?.iter().rfind(|other| !other.exact && other.runs_on(sm)).unwrap_or(variant);
     }
-    Ok((sm, variant, assembler.usage(variant.text, architecture, kernels)?))
+    Ok((sm, variant, assembler.usage(variant.text(), architecture, kernels)?))
 }
 
 /// Without a device: the first architecture that there is PTX for and `ptxas` assembles, or the

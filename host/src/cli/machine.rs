@@ -1,9 +1,11 @@
 //! The flags that say which model runs, and on what.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing::info;
 
@@ -38,6 +40,17 @@ impl ModelArgs {
     /// When the demo model cannot be fetched.
     pub(super) fn source(&self) -> anyhow::Result<Source> {
         self.synth.map_or_else(|| self.file.path().map(Source::File), |spec| Ok(Source::Synth(spec)))
+    }
+
+    /// The same as another lanemap takes it, and its name.
+    ///
+    /// # Errors
+    /// When the demo model cannot be fetched.
+    pub(super) fn flags(&self) -> anyhow::Result<([OsString; 2], String)> {
+        Ok(match self.source()? {
+            Source::File(path) => (["-m".into(), path.clone().into()], path.display().to_string()),
+            Source::Synth(spec) => (["--synth".into(), spec.to_string().into()], spec.to_string()),
+        })
     }
 }
 
@@ -87,13 +100,24 @@ pub(super) struct MachineArgs {
 
 /// `--activations`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Activations {
+pub(super) enum Activations {
     /// The faster one.
     Auto,
     /// 16-bit floats.
     F16,
     /// Blocks of 8-bit quants.
     Q8,
+}
+
+impl Activations {
+    /// What a GPU's backend makes of it.
+    pub(super) fn options(self) -> GpuOptions {
+        match self {
+            Self::Auto => GpuOptions::default(),
+            Self::F16 => GpuOptions { prompt: ActivationKind::F16, step: ActivationKind::F16 },
+            Self::Q8 => GpuOptions { prompt: ActivationKind::Q8, step: ActivationKind::Q8 },
+        }
+    }
 }
 
 impl MachineArgs {
@@ -115,6 +139,18 @@ impl MachineArgs {
         self.device.resolve()
     }
 
+    /// The same as another lanemap takes it.
+    pub(super) fn flags(&self) -> Vec<String> {
+        let Self { batch, threads, device, activations, exact } = self;
+        let mut flags = vec![format!("-t{threads}"), format!("--device={device}")];
+        flags.extend(batch.map(|batch| format!("-b{batch}")));
+        flags.extend(exact.then(|| "--exact".to_owned()));
+        // Left out where it is the default: a lanemap may not have it yet.
+        let kind = activations.to_possible_value().filter(|_| *activations != Activations::Auto);
+        flags.extend(kind.map(|kind| format!("--activations={}", kind.get_name())));
+        flags
+    }
+
     /// The model on the device that is asked for.
     ///
     /// # Errors
@@ -124,11 +160,7 @@ impl MachineArgs {
             Chosen::Cpu => return self.cpu(model),
             Chosen::Cuda(device) => device,
         };
-        let options = match self.activations {
-            Activations::Auto => GpuOptions::default(),
-            Activations::F16 => GpuOptions { prompt: ActivationKind::F16, step: ActivationKind::F16 },
-            Activations::Q8 => GpuOptions { prompt: ActivationKind::Q8, step: ActivationKind::Q8 },
-        };
+        let options = self.activations.options();
         let started = Instant::now();
         let bar = ProgressBar::no_length().with_style(ProgressStyle::with_template(UPLOAD)?);
         let mut progress = |done, total| {

@@ -16,8 +16,10 @@ mod logging;
 mod machine;
 pub mod output;
 pub mod perplexity;
+pub mod profile;
 mod prompt;
 pub mod pull;
+mod record;
 pub mod show;
 pub mod synth;
 pub mod tokenize;
@@ -47,6 +49,7 @@ enum Command {
     Tokenize(tokenize::Args),
     Bench(bench::Args),
     Perplexity(perplexity::Args),
+    Profile(profile::Args),
     Pull(pull::Args),
     Synth(synth::Args),
     Inspect(inspect::Args),
@@ -77,6 +80,7 @@ pub fn main() -> ExitCode {
         Command::Tokenize(args) => tokenize::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Perplexity(args) => perplexity::run(args),
+        Command::Profile(args) => profile::run(args),
         Command::Pull(args) => pull::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Inspect(args) => inspect::run(args),

@@ -16,6 +16,7 @@ use self::report::{Compared, Report};
 use super::load::ModelFile;
 use super::machine::{MachineArgs, ModelArgs};
 use super::output::{note, to_stdout};
+use super::record::{self, Provenance, RecordArgs};
 use super::{UsageError, interrupt, prompt};
 use crate::perplexity::{
     Estimate, Header, PerplexityError, Reader, SMALLEST_CONTEXT, Text, Uses, Writer, run as score,
@@ -61,6 +62,9 @@ pub struct Args {
     /// Print one JSON object instead of the lines
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    record: RecordArgs,
 }
 
 /// Runs `lanemap perplexity`.
@@ -70,6 +74,7 @@ pub struct Args {
 /// or written, or is of another text, or the model cannot be loaded or run.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     args.machine.check()?;
+    let record = args.record.target()?;
     let text = prompt::read(None, Some(&args.text))?;
     let base = args.kl.as_deref().map(Reader::open).transpose()?;
     let source = args.model.source()?;
@@ -128,7 +133,15 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         } else {
             write!(out, "{report}")
         }
-    })
+    })?;
+    let provenance = Provenance {
+        command: "perplexity",
+        model: &report.model,
+        device: &report.device,
+        description: &session.description(),
+    };
+    let lines = record::indented(&report.to_string());
+    record.map_or(Ok(()), |path| record::append(&path, &provenance, &lines))
 }
 
 /// The chunks of a text, as `llama-perplexity` makes them.

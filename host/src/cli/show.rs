@@ -1,8 +1,8 @@
 //! `lanemap show`: draws a lane map, in the terminal or as SVG.
 
-mod palette;
+pub(super) mod palette;
 mod picture;
-mod svg;
+pub(super) mod svg;
 mod terminal;
 
 use std::ffi::OsStr;

@@ -57,6 +57,14 @@ impl Device {
         match self {}
     }
 
+    /// No memory.
+    ///
+    /// # Errors
+    /// None.
+    pub fn memory(&self) -> Result<(u64, u64), Error> {
+        match *self {}
+    }
+
     /// No stream.
     ///
     /// # Errors
@@ -86,6 +94,30 @@ impl Stream {
     /// # Errors
     /// None.
     pub fn record(&self) -> Result<Event, Error> {
+        match *self {}
+    }
+
+    /// No mark.
+    ///
+    /// # Errors
+    /// None.
+    pub fn record_again(&self, _event: &Event) -> Result<(), Error> {
+        match *self {}
+    }
+
+    /// Nothing is filled.
+    ///
+    /// # Errors
+    /// None.
+    pub fn fill<T: Pod>(&self, _to: ViewMut<'_, T>, _value: T) -> Result<(), Error> {
+        match *self {}
+    }
+
+    /// Nothing is copied.
+    ///
+    /// # Errors
+    /// None.
+    pub fn copy<T: Pod>(&self, _to: ViewMut<'_, T>, _from: View<'_, T>) -> Result<(), Error> {
         match *self {}
     }
 }

@@ -149,7 +149,7 @@ impl Device {
             return Ok(kernels);
         }
         let variant = self.0.description.variant()?;
-        let new = &*Box::leak(Box::new(Kernels::new(variant.text, &self.0.description)?));
+        let new = &*Box::leak(Box::new(Kernels::new(variant.text(), &self.0.description)?));
         *kernels = Some(new);
         Ok(new)
     }

@@ -5,9 +5,11 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 use rayon::prelude::*;
+use tracing::debug;
 
 use super::buffer::{Buffer, View, ViewMut};
 use super::copy::Transfer;
@@ -87,10 +89,13 @@ impl ModelQueue for Stream {
         progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<Buffer<u8>>, Error> {
         let device = self.device();
+        let (mut making, mut waiting, started) = (Duration::ZERO, Duration::ZERO, Instant::now());
         let mut buffers = Vec::with_capacity(parts.len());
         let mut under_way: VecDeque<(usize, Transfer<u8>)> = VecDeque::new();
         let mut wait = |(bytes, transfer): (usize, Transfer<u8>)| {
+            let begun = Instant::now();
             let stage = transfer.wait()?;
+            waiting += begun.elapsed();
             progress(bytes);
             Ok::<_, Error>(stage)
         };
@@ -103,17 +108,20 @@ impl ModelQueue for Stream {
                 let range = start..part.len.min(start + whole(stage_bytes));
                 let oldest = if under_way.len() < STAGES { None } else { under_way.pop_front() };
                 let mut stage = oldest.map_or_else(|| Pinned::zeroed(device, stage_bytes), &mut wait)?;
+                let begun = Instant::now();
                 let bytes = &mut stage[..range.len()];
                 bytes.par_chunks_mut(whole(SHARE)).enumerate().for_each(|(share, bytes)| {
                     let first = range.start + share * whole(SHARE);
                     make(index, first..first + bytes.len(), bytes);
                 });
+                making += begun.elapsed();
                 let len = range.len();
                 under_way.push_back((len, Self::upload(self, buffer.slice_mut(range), stage)?));
             }
             buffers.push(buffer);
         }
         under_way.into_iter().try_for_each(|transfer| wait(transfer).map(drop))?;
+        debug!("upload: {:?} in all, {making:?} of it making, {waiting:?} waiting", started.elapsed());
         Ok(buffers)
     }
 

@@ -10,6 +10,7 @@
 //! | `memory` | buffers in a device's memory |
 //! | `pinned` | memory of the host that a device copies from and to by itself |
 //! | `queue` | where kernels and whole models run, as traits: what is written for them runs on both |
+//! | `recorded` | a queue that notes what each launch costs |
 //! | `stream` | the queues of a device, events, launches |
 //! | `copy` | copies and fills in a stream |
 //! | `feed` | what a model needs of a stream besides launches |
@@ -61,6 +62,7 @@ pub mod ops;
 #[cfg(cuda)]
 mod pinned;
 mod queue;
+mod recorded;
 #[cfg(cuda)]
 mod retained;
 #[cfg(cuda)]
@@ -82,5 +84,6 @@ pub use noted::Noted;
 #[cfg(cuda)]
 pub use pinned::Pinned;
 pub use queue::{ModelQueue, Part, Queue};
+pub use recorded::{Cost, Launched, Observed, Pass, Recorded, Recorder};
 #[cfg(cuda)]
 pub use stream::{Event, Stream};

@@ -34,7 +34,6 @@ pub(super) struct Kernels {
 }
 
 /// A kernel on its device.
-#[derive(Clone, Copy)]
 struct Loaded {
     function: &'static Function<'static>,
     /// Bytes of static shared memory.
@@ -263,7 +262,7 @@ mod tests {
             cuda: Version { major: 13, minor: 0 },
             driver: None,
         }));
-        let kernels = Kernels::new(variant.text, device).map_err(|error| error.to_string()).unwrap();
+        let kernels = Kernels::new(variant.text(), device).map_err(|error| error.to_string()).unwrap();
         let why = |kernel| kernels.load(kernel).map_or_else(|error| error.to_string(), |()| String::new());
         assert!(why("probe_map_wgmma_n8").starts_with("probe_map_wgmma_n8: needs sm_90a, "));
         let unknown = why("no_such_kernel");

@@ -176,6 +176,18 @@ impl Stream {
         Ok(Event { event, device: self.device })
     }
 
+    /// Moves a mark to where the stream's work has come to.
+    ///
+    /// # Errors
+    /// [`Error::OtherDevice`]; [`Error::Driver`]; [`Error::Captured`] inside a capture.
+    pub fn record_again(&self, event: &Event) -> Result<(), Error> {
+        let doing = "recording an event";
+        self.same_owner(doing, event.device.owner())?;
+        let stream = self.live(doing)?;
+        self.device.enter()?;
+        event.event.record(stream).map_err(Error::doing(doing))
+    }
+
     /// Lets later work of this stream wait for the work that `other` has by now.
     ///
     /// # Errors

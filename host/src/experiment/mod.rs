@@ -32,6 +32,7 @@ pub use kernel::Kernel;
 pub use ledger::{Ledger, Mismatch};
 pub use machine::{Assembled, Emulation, Machine, Taken, Timing};
 pub use problem::{Problem, Uploaded};
+pub(crate) use report::table;
 pub use report::{Format, Report};
 pub use run::{Findings, Gate, LENGTHS, Measured, Options, Outcome, PREFIX, run, steps};
 pub use size::{EMULATED_BYTES, EMULATED_TILES, HOST_BYTES};

@@ -303,7 +303,7 @@ pub(super) fn grouped(number: u64) -> String {
 }
 
 /// A Markdown table whose columns are aligned.
-pub(super) fn table<const N: usize>(
+pub(crate) fn table<const N: usize>(
     out: &mut dyn Write,
     titles: [&str; N],
     rows: impl Iterator<Item = [String; N]>,

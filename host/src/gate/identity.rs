@@ -106,7 +106,7 @@ pub fn build() -> String {
     let mut hash = Sha256::new();
     for variant in ptx::variants().unwrap_or_default() {
         hash.update(variant.name());
-        hash.update(variant.text);
+        hash.update(variant.text());
     }
     format!("{} with kernels {}", env!("CARGO_PKG_VERSION"), &hex(&hash.finalize())[..12])
 }

@@ -6,6 +6,10 @@ mod ptxas;
 pub use occupancy::Multiprocessor;
 pub use ptxas::{Assembler, PtxasError, Usage};
 
+use std::io::Read;
+use std::sync::OnceLock;
+
+use flate2::read::ZlibDecoder;
 use gpu::simt::Architecture;
 use thiserror::Error;
 
@@ -16,17 +20,36 @@ mod table {
 }
 
 /// All kernels compiled for one architecture.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Variant {
     /// The architecture as a number: 80 for compute capability 8.0.
     pub sm: u32,
     /// Whether it runs on this architecture alone (sm_90a) and on no later one.
     pub exact: bool,
-    /// The PTX.
-    pub text: &'static str,
+    /// The PTX, compressed by the build script: a program carries a few, and needs one at most.
+    packed: &'static [u8],
+    text: OnceLock<String>,
 }
 
 impl Variant {
+    #[allow(dead_code, reason = "a program for the CPU only has no variant")]
+    const fn new(sm: u32, exact: bool, packed: &'static [u8]) -> Self {
+        Self { sm, exact, packed, text: OnceLock::new() }
+    }
+
+    /// The PTX, unpacked at the first call.
+    ///
+    /// # Panics
+    /// Never: what the build script packed can be unpacked.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.text.get_or_init(|| {
+            let mut text = String::new();
+            ZlibDecoder::new(self.packed).read_to_string(&mut text).expect("PTX of the build script");
+            text
+        })
+    }
+
     /// The architecture.
     #[must_use]
     pub const fn architecture(&self) -> Architecture {
@@ -74,7 +97,7 @@ pub enum PtxError {
 pub fn variants() -> Result<&'static [Variant], PtxError> {
     match table::MISSING {
         Some((why, remedy)) => Err(PtxError::NotBuilt { why, remedy }),
-        None => Ok(table::VARIANTS),
+        None => Ok(&table::VARIANTS),
     }
 }
 

@@ -49,7 +49,8 @@ pub use names::Named;
 pub use pairs::{HalfNumbers, HalfPieces, Pair, Quantized};
 
 use crate::simt::{
-    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, WARP_LANES,
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, Unit, WARP_LANES, Work,
+    product,
 };
 
 /// Launch of the `matvec` kernels.
@@ -135,6 +136,18 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
             threads: MatvecGeometry::WARPS * WARP_LANES,
             shared_bytes: 0,
         }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let (mut outputs, mut biases) = (0, 0);
+        for job in &self.jobs {
+            outputs += u64::from(job.n);
+            biases += if job.bias.address() == 0 { 0 } else { u64::from(job.n) };
+        }
+        let rows = u64::from(self.rows);
+        let read = outputs * P::weight_value_bytes(self.k) + rows * P::input_value_bytes(self.k) + 4 * biases;
+        let multiplications = outputs.saturating_mul(product([self.rows, self.k]));
+        Some(Work::moving(read, 4 * rows * outputs).multiplying(multiplications, Unit::Plain))
     }
 }
 

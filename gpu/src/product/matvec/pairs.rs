@@ -5,7 +5,7 @@ use core::marker::PhantomData;
 use super::super::activations::{Activations, AsF16, AsQ8, Q8_BLOCK, Q8Row};
 use super::names::Named;
 use crate::quant::Block;
-use crate::quant::planes::{EIGHT, Numbers, PIECE_ELEMENTS, Pieces, Planes, RUNS, Run};
+use crate::quant::planes::{EIGHT, Numbers, PIECE_ELEMENTS, Pieces, Planes, RUNS, Run, plane_value_bytes};
 use crate::simt::{Global, Simt};
 
 /// Weights of a format and activations of a kind, a few neighbouring elements at a time.
@@ -28,6 +28,12 @@ pub trait Pair: Copy + Send + Sync + 'static {
 
     /// Bytes from one row of `k` activations to the next.
     fn input_row_bytes(k: u32) -> u32;
+
+    /// Bytes of a row of `k` weights, without what only aligns.
+    fn weight_value_bytes(k: u32) -> u64;
+
+    /// Bytes of a row of `k` activations that are read.
+    fn input_value_bytes(k: u32) -> u64;
 
     /// Loads piece `index` of a row of `k` weights.
     ///
@@ -84,6 +90,14 @@ impl<B: Pieces + Named> Pair for Quantized<B> {
     #[inline(always)]
     fn input_row_bytes(k: u32) -> u32 {
         AsQ8::row_bytes(k)
+    }
+
+    fn weight_value_bytes(k: u32) -> u64 {
+        plane_value_bytes(B::FORMAT, k)
+    }
+
+    fn input_value_bytes(k: u32) -> u64 {
+        Q8Row::new(k).read_bytes(B::HAS_MIN)
     }
 
     #[inline(always)]
@@ -163,6 +177,14 @@ impl<B: Pieces + Named> Pair for HalfPieces<B> {
     #[inline(always)]
     fn input_row_bytes(k: u32) -> u32 {
         AsF16::row_bytes(k)
+    }
+
+    fn weight_value_bytes(k: u32) -> u64 {
+        plane_value_bytes(B::FORMAT, k)
+    }
+
+    fn input_value_bytes(k: u32) -> u64 {
+        AsF16::value_bytes(k)
     }
 
     #[inline(always)]
@@ -247,6 +269,14 @@ impl<B: Numbers + Named> Pair for HalfNumbers<B> {
     #[inline(always)]
     fn input_row_bytes(k: u32) -> u32 {
         AsF16::row_bytes(k)
+    }
+
+    fn weight_value_bytes(k: u32) -> u64 {
+        plane_value_bytes(B::FORMAT, k)
+    }
+
+    fn input_value_bytes(k: u32) -> u64 {
+        AsF16::value_bytes(k)
     }
 
     #[inline(always)]

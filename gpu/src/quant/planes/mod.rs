@@ -156,6 +156,11 @@ pub const fn plane_row_bytes(format: Format, elements: usize) -> Option<u32> {
     }
 }
 
+/// Bytes of a row of `elements` values, which are whole blocks, without what only aligns.
+pub(crate) const fn plane_value_bytes(format: Format, elements: u32) -> u64 {
+    Planes::of(format).block_bytes() as u64 * (elements as usize / format.block_elements()) as u64
+}
+
 // The planes hold the file's bytes: all but the sums of Q8_K, and two more for Q3_K.
 const _: () = {
     let mut i = 0;

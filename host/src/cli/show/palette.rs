@@ -28,14 +28,14 @@ const INDEXED: [[u8; 4]; 8] = [
 ];
 
 /// Lanes that have colours of their own.
-pub(super) const LANES: u32 = 32;
+pub(in crate::cli) const LANES: u32 = 32;
 
 fn group_and_place(lane: u32) -> (usize, usize) {
     ((lane / 4 % 8) as usize, (lane % 4) as usize)
 }
 
 /// The lane's colour as `#rrggbb`.
-pub(super) fn rgb(lane: u32) -> &'static str {
+pub(in crate::cli) fn rgb(lane: u32) -> &'static str {
     let (group, place) = group_and_place(lane);
     RGB[group][place]
 }

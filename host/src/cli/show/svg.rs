@@ -189,7 +189,7 @@ impl Page {
 }
 
 /// Text as it may stand between tags.
-fn escape(text: &str) -> String {
+pub(in crate::cli) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 

@@ -10,6 +10,9 @@ use super::product::checked;
 use super::{Check, PlaneMatrix};
 use crate::cuda::{Error, Queue, View, ViewMut};
 
+/// Rows that tiles of 32 are faster for: larger ones would mostly be empty.
+const FEW: usize = 64;
+
 /// `out[m][n] = Σ_k input[m][k] · weights[n][k] + bias[n]`, weights rounded to f16, for `m` rows.
 ///
 /// # Errors
@@ -25,7 +28,11 @@ pub fn matmul_f16_quant(
     m: usize,
 ) -> Result<(), Error> {
     with_block!(weights.format, B => {
-        matmul_f16_quant_by(queue, out, input, weights, bias, m, MatmulF16Quant::<B>::new)
+        if m <= FEW {
+            matmul_f16_quant_by(queue, out, input, weights, bias, m, MatmulF16Quant::<B, 32>::new)
+        } else {
+            matmul_f16_quant_by(queue, out, input, weights, bias, m, MatmulF16Quant::<B>::new)
+        }
     })
 }
 
