@@ -2,6 +2,7 @@
 
 use gpu::attention::AttnNaive;
 use gpu::simt::Contract;
+use half::f16;
 
 use super::Parity;
 use super::trial::{Red, Trial};
@@ -40,23 +41,35 @@ impl Parity for PromptAttention {
             // The cache ends before the rows: the later ones see nothing at all.
             AttentionShape { window: 8, positions: 40, ..prompt(20, 35, [1, 1]) },
             AttentionShape { softcap: 3.0, scale: 0.5, ..prompt(5, 2, [2, 1]) },
-        ];
+        ]
+        .map(|shape| (shape, false));
+        // Sums grow with every position, where nothing averages out that is lost in one: of values of one
+        // sign, with weights that are nearly alike.
+        let growing = (AttentionShape { scale: 0.01, ..prompt(3, 297, [1, 1]) }, true);
+        let quick = [&quick[..], &[growing]].concat();
         // One, four and seven query heads to a KV head.
         const HEADS: [[usize; 2]; 3] = [[2, 2], [8, 2], [7, 1]];
         let lengths = LENGTHS.into_iter().enumerate();
         let more: Vec<_> = lengths
             .flat_map(|(i, tokens)| [0, PREFIX].map(|start| prompt(tokens, start, HEADS[(i + start) % 3])))
+            .map(|shape| (shape, false))
             .collect();
         let large = LENGTHS.into_iter().flat_map(|tokens| {
-            [0, PREFIX].into_iter().flat_map(move |start| HEADS.map(|heads| prompt(tokens, start, heads)))
+            [0, PREFIX]
+                .into_iter()
+                .flat_map(move |start| HEADS.map(|heads| (prompt(tokens, start, heads), false)))
         });
-        for shape in trial.cases(&quick, &more, &large.collect::<Vec<_>>()) {
+        for (shape, one_sign) in trial.cases(&quick, &more, &large.collect::<Vec<_>>()) {
             let AttentionShape { tokens, start, positions, heads, kv_heads, window, .. } = shape;
             let case = format!(
                 "{tokens} tokens from {start} over {positions} positions, {heads} heads over {kv_heads}, \
-                 window {window}"
+                 window {window}{}",
+                if one_sign { ", values of one sign" } else { "" }
             );
-            let problem = Problem::random(shape, trial.random.next());
+            let mut problem = Problem::random(shape, trial.random.next());
+            if one_sign {
+                problem.values.iter_mut().for_each(|x| *x = f16::from_bits(x.to_bits() & 0x7fff));
+            }
             let query = trial.input("query", &problem.query, 16)?;
             let keys = trial.input("keys", &problem.keys, 16)?;
             let values = trial.input("values", &problem.values, 16)?;
