@@ -14,6 +14,7 @@ use gpu::attention::{KvPlace, Scaling, Sight};
 use gpu::quant::f16;
 use lanemap::cuda::ops::{self, AttnShape, Cache};
 use lanemap::cuda::{Error, View};
+use lanemap::gate::parity::steps::{LAYER, LAYERS, StepInputs as Inputs, StepProblem as Case};
 use machine::{Guarded, Machine, assert_refused, on_both, say};
 use random::{Random, uniform};
 use rows::{Form, Q8};
@@ -26,123 +27,21 @@ on_both! {
     arguments_outside_the_contract_are_refused,
 }
 
-#[derive(Clone, Copy)]
-struct Case<'a> {
-    /// Each row's position.
-    positions: &'a [usize],
-    context: usize,
-    kv_heads: usize,
-    group: usize,
-    head_size: usize,
-    window: u32,
-    softcap: f32,
+/// What a machine makes of a problem.
+trait Run {
+    fn run<F: Form, M: Machine>(&self, machine: &M, inputs: &Inputs) -> Vec<f32>;
+
+    fn run_at<F: Form, M: Machine>(
+        &self,
+        machine: &M,
+        inputs: &Inputs,
+        places: &[KvPlace],
+        query: &[f16],
+        shape: AttnShape,
+    ) -> Vec<f32>;
 }
 
-const LAYERS: usize = 2;
-const LAYER: usize = 1;
-
-/// Numbers from -1 to 1, in f16.
-fn numbers(random: &mut Random, len: usize) -> Vec<f16> {
-    (0..len).map(|_| f16::from_f64(2.0 * uniform(random) - 1.0)).collect()
-}
-
-/// Queries of all rows, and a cache for each: what is behind a row's position is NaN.
-struct Inputs {
-    query: Vec<f16>,
-    keys: Vec<f16>,
-    values: Vec<f16>,
-}
-
-impl Case<'_> {
-    fn kv_width(&self) -> usize {
-        self.kv_heads * self.head_size
-    }
-
-    fn width(&self) -> usize {
-        self.kv_width() * self.group
-    }
-
-    fn scale(&self) -> f32 {
-        // Large enough that some weights are far larger than others.
-        12.0 / (self.head_size as f32).sqrt()
-    }
-
-    fn shape(&self) -> AttnShape {
-        AttnShape {
-            rows: self.positions.len(),
-            kv_heads: self.kv_heads,
-            group: self.group,
-            head_size: self.head_size,
-            context: self.context,
-            sight: Sight::new(true, self.window),
-            scaling: Scaling::new(self.scale(), self.softcap),
-        }
-    }
-
-    /// Where the layer of a row's cache begins.
-    fn layer(&self, row: usize) -> usize {
-        (row * LAYERS + LAYER) * self.context * self.kv_width()
-    }
-
-    fn random(&self, random: &mut Random) -> Inputs {
-        let len = self.positions.len() * LAYERS * self.context * self.kv_width();
-        let mut caches = [(); 2].map(|()| vec![f16::NAN; len]);
-        for (row, &position) in self.positions.iter().enumerate() {
-            for cache in &mut caches {
-                let seen = self.layer(row)..self.layer(row) + (position + 1) * self.kv_width();
-                cache[seen.clone()].copy_from_slice(&numbers(random, seen.len()));
-            }
-        }
-        let [keys, values] = caches;
-        Inputs { query: numbers(random, self.positions.len() * self.width()), keys, values }
-    }
-
-    /// A row in f64.
-    fn reference(&self, inputs: &Inputs, row: usize) -> Vec<f64> {
-        let mut out = vec![0.0; self.width()];
-        let first = match self.window as usize {
-            0 => 0,
-            window => (self.positions[row] + 1).saturating_sub(window),
-        };
-        for (head, out) in out.chunks_mut(self.head_size).enumerate() {
-            let query = &inputs.query[row * self.width() + head * self.head_size..][..self.head_size];
-            let at = |cache: &[f16], position: usize| -> Vec<f64> {
-                let start = self.layer(row) + position * self.kv_width() + head / self.group * self.head_size;
-                cache[start..start + self.head_size].iter().map(|x| x.to_f64()).collect()
-            };
-            let scores: Vec<f64> = (first..=self.positions[row])
-                .map(|position| {
-                    let key = at(&inputs.keys, position);
-                    let product: f64 = query.iter().zip(key).map(|(q, k)| q.to_f64() * k).sum();
-                    let score = product * f64::from(self.scale());
-                    match f64::from(self.softcap) {
-                        0.0 => score,
-                        cap => cap * (score / cap).tanh(),
-                    }
-                })
-                .collect();
-            let most = scores.iter().fold(f64::NEG_INFINITY, |most, &score| most.max(score));
-            let sum: f64 = scores.iter().map(|score| (score - most).exp()).sum();
-            for (score, position) in scores.iter().zip(first..) {
-                let weight = (score - most).exp() / sum;
-                for (out, value) in out.iter_mut().zip(at(&inputs.values, position)) {
-                    *out += weight * value;
-                }
-            }
-        }
-        out
-    }
-
-    fn places(&self) -> Vec<KvPlace> {
-        let start = |row: usize| (row * LAYERS * self.context * self.kv_width()) as u64;
-        let place = |(row, &position): (usize, &usize)| KvPlace {
-            start: start(row),
-            position: position as u32,
-            context: self.context as u32,
-        };
-        self.positions.iter().enumerate().map(place).collect()
-    }
-
+impl Run for Case<'_> {
     fn run<F: Form, M: Machine>(&self, machine: &M, inputs: &Inputs) -> Vec<f32> {
         self.run_at::<F, M>(machine, inputs, &self.places(), &inputs.query, self.shape())
     }
@@ -171,15 +70,7 @@ impl Case<'_> {
     }
 }
 
-const BASE: Case<'_> = Case {
-    positions: &[0, 15, 130],
-    context: 200,
-    kv_heads: 2,
-    group: 4,
-    head_size: 64,
-    window: 0,
-    softcap: 0.0,
-};
+const BASE: Case<'_> = Case::BASE;
 
 fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
     let cases = [

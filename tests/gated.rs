@@ -14,6 +14,7 @@ use gpu::activation::Gate;
 use gpu::quant::f16;
 use lanemap::cuda::Error;
 use lanemap::cuda::ops;
+use lanemap::gate::parity::gated::{activation as reference, gated_error};
 use machine::{Guarded, Machine, assert_refused, on_both, say};
 use random::{Random, normals};
 use rows::{Form, Q8};
@@ -22,15 +23,6 @@ on_both! {
     every_element_is_within_the_contract,
     extreme_gates_give_their_limits,
     arguments_outside_the_contract_are_refused,
-}
-
-/// The exponent and the activation, in f64.
-fn reference(gate: Gate, x: f64) -> (f64, f64) {
-    let z = match gate {
-        Gate::Silu => x,
-        Gate::GeluTanh => (8.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3)),
-    };
-    (z, x / (1.0 + (-z).exp()))
 }
 
 /// `gate` and `up` side by side in rows of `2 · width + gap`.
@@ -76,11 +68,7 @@ fn check<F: Form, M: Machine>(machine: &M) {
                 .map(|(i, x)| reference(activation, x).1 * f64::from(both[at(i) + width]))
                 .collect();
             assert!(expected.iter().any(|x| x.abs() > 1.0), "not trivial");
-            let bound = |i: usize| {
-                let (z, _) = reference(activation, f64::from(both[at(i)]));
-                Gate::error(z) * expected[i].abs()
-                    + (-118.0_f64).exp2() * f64::from(both[at(i) + width]).abs()
-            };
+            let bound = |i: usize| gated_error(activation, both[at(i)].into(), both[at(i) + width].into());
             let what = format!("{rows} × {width}, {activation:?} to {}, random seed {seed}", F::NAME);
             worst = worst.max(F::assert_close(&what, &out, &expected, width, bound));
         }

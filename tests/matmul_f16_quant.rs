@@ -41,8 +41,7 @@ impl Kernels for F16 {
     }
 
     fn rows(m: usize, k: usize, random: &mut Random) -> Rows<f16> {
-        let elements: Vec<f16> = (0..m * k).map(|_| f16::from_f64(normal(random))).collect();
-        Rows { values: elements.iter().map(|x| x.to_f64()).collect(), elements, m }
+        Rows::<f16>::random(m, k, random)
     }
 
     fn weight(dequantized: f32) -> f32 {

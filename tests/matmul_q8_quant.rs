@@ -15,6 +15,7 @@ use gpu::quant::planes::{PIECE_ELEMENTS, Pieces, RUN_ELEMENTS};
 use gpu::quant::{BlockQ4_K, Format, with_block};
 use lanemap::cuda::Emulated;
 use lanemap::cuda::ops::{self, PlaneMatrix};
+use lanemap::gate::bounds::integer_error;
 use machine::{EPSILON, FIRST_ORDER, Machine, assert_refused, on_both};
 use products::{Kernels, Launch, Matrix, Rows, run};
 use random::{Random, normals};
@@ -41,26 +42,7 @@ impl Kernels for Q8 {
     }
 
     fn rows(m: usize, k: usize, random: &mut Random) -> Rows<u8> {
-        let layout = Q8Row::new(k as u32);
-        let (scales, sums, bytes) =
-            (layout.scales() as usize, layout.sums() as usize, layout.bytes() as usize);
-        let mut all = Rows { elements: vec![0; m * bytes], values: Vec::with_capacity(m * k), m };
-        for i in 0..m {
-            let row = &mut all.elements[i * bytes..][..bytes];
-            for (block, x) in normals(random, k).chunks_exact(32).enumerate() {
-                let scale = x.iter().fold(0.0_f32, |most, x| most.max(x.abs())) / 127.0;
-                let quants: Vec<i8> = x.iter().map(|x| (x / scale).round() as i8).collect();
-                all.values.extend(quants.iter().map(|&q| f64::from(scale) * f64::from(q)));
-                row[32 * block..][..32].copy_from_slice(bytemuck::cast_slice(&quants));
-                row[scales + 4 * block..][..4].copy_from_slice(&scale.to_le_bytes());
-                for (half, quants) in quants.chunks_exact(16).enumerate() {
-                    let sum: i32 = quants.iter().map(|&q| i32::from(q)).sum();
-                    let at = sums + 8 * block + 4 * half;
-                    row[at..][..4].copy_from_slice(&(scale * sum as f32).to_le_bytes());
-                }
-            }
-        }
-        all
+        Rows::<u8>::random(m, k, random)
     }
 
     fn weight(dequantized: f32) -> f32 {
@@ -69,28 +51,8 @@ impl Kernels for Q8 {
 
     const ROUNDED: bool = true;
 
-    /// Of a group: the integers' sum times the weights' scale, its sum with what was before, both sums of the
-    /// input, which come rounded, their own sum, and what is left after the minimum. Then the weights, which
-    /// dequantizing rounds.
     fn error<M: Machine>(format: Format, factors: &[(f64, f64)], mins: &[f64]) -> f64 {
-        let group = with_block!(format, quantized B => {
-            if <B as Pieces>::ONE_SCALE { PIECE_ELEMENTS } else { RUN_ELEMENTS }
-        }, else unreachable!("{format} is not quantized")) as usize;
-        let (mut sum, mut roundings) = (0.0_f64, 0.0);
-        for (factors, mins) in factors.chunks(group).zip(mins.chunks(group)) {
-            let min = mins[0];
-            let scaled: f64 = factors.iter().map(|(x, w)| x * (w + min)).sum();
-            sum += scaled;
-            roundings += scaled.abs() + sum.abs();
-            if min != 0.0 {
-                let of_input = |factors: &[(f64, f64)]| factors.iter().map(|(x, _)| x).sum::<f64>();
-                let sums: f64 = factors.chunks(RUN_ELEMENTS as usize).map(|run| of_input(run).abs()).sum();
-                sum -= min * of_input(factors);
-                roundings += 2.0 * min.abs() * sums + sum.abs();
-            }
-            roundings += factors.iter().map(|(x, w)| (x * w).abs()).sum::<f64>();
-        }
-        FIRST_ORDER * EPSILON * roundings
+        integer_error(format, factors, mins)
     }
 
     fn by_format<M: Machine>() -> Launch<M, u8> {

@@ -14,7 +14,8 @@ use gpu::quant::{Format, dequantize_row};
 use half::f16;
 use lanemap::cuda::ops::{self, Output, PlaneMatrix};
 use lanemap::cuda::{Buffer, Emulated, Error, Queue, ViewMut};
-use machine::{EPSILON, Guarded, Machine, assert_close, assert_refused, counted, on_both, output, say};
+use lanemap::gate::bounds::matvec_error;
+use machine::{Guarded, Machine, assert_close, assert_refused, counted, on_both, output, say};
 use random::{Random, normal, normals, random_blocks};
 
 on_both! {
@@ -249,18 +250,11 @@ fn products_of_integers_are_exact<M: Machine>(machine: &M) {
     }
 }
 
-/// Rounding errors of an output of `matrix`: `size` is what its products' absolute values add up to.
-///
-/// A weight is `s q - m`, and both terms are at most as large as the largest of some random weights
-/// of its row times four. A lane rounds three times for each of its pieces and run, or once for each
-/// of its elements where those are summed one by one; then there are the butterfly and the bias.
+/// By how much an output of `matrix` may be off.
 fn bound(matrix: &Matrix, kind: Kind, input: &Input, index: usize) -> f64 {
-    let (row, output) = (index / matrix.n, index % matrix.n);
-    let largest = matrix.values[output * matrix.k..][..matrix.k].iter().fold(0.0_f32, |m, w| m.max(w.abs()));
-    let inputs: f64 = input.values[row * matrix.k..][..matrix.k].iter().map(|x| x.abs()).sum();
-    let steps = (matrix.k as f64 / 1024.0).ceil();
-    let roundings = if kind == Kind::Q8 { 6.0 * steps } else { 38.0 * steps } + 8.0;
-    EPSILON * roundings * (4.0 * f64::from(largest) * inputs + f64::from(matrix.bias[output].abs()))
+    let (row, output, k) = (index / matrix.n, index % matrix.n, matrix.k);
+    let (input, weights) = (&input.values[row * k..][..k], &matrix.values[output * k..][..k]);
+    matvec_error(input, weights, matrix.bias[output], kind == Kind::Q8)
 }
 
 fn products_are_within_the_rounding_of_their_sums<M: Machine>(machine: &M) {

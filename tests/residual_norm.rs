@@ -15,7 +15,8 @@ use std::cell::RefCell;
 use gpu::quant::f16;
 use lanemap::cuda::ops::{self, Delta};
 use lanemap::cuda::{Error, ViewMut};
-use machine::{EPSILON, Guarded, Machine, assert_close, assert_refused, on_both, say};
+use lanemap::gate::parity::norm::{NormProblem as Case, ROOT_EPSILON};
+use machine::{Guarded, Machine, assert_close, assert_refused, on_both, say};
 use random::{Random, normals};
 use rows::{Form, Q8};
 
@@ -26,68 +27,13 @@ on_both! {
     arguments_outside_the_contract_are_refused,
 }
 
-const ROOT_EPSILON: f32 = 1e-6;
-
-/// Rows with what is done to them.
-struct Case {
-    rows: usize,
-    residual: Vec<f32>,
-    delta: Option<Vec<f32>>,
-    post: Option<Vec<f32>>,
-    weight: Vec<f32>,
+/// What a machine makes of a problem.
+trait Run {
+    /// The residual stream after it, and `out` as f32.
+    fn run<F: Form, M: Machine>(&self, machine: &M) -> (Vec<f32>, Vec<f32>);
 }
 
-impl Case {
-    /// Residual streams have outliers: one column is a hundred times the others.
-    fn random(random: &mut Random, rows: usize, width: usize, delta: bool, post: bool) -> Self {
-        let mut residual = normals(random, rows * width);
-        residual.iter_mut().step_by(width).for_each(|x| *x *= 100.0);
-        Self {
-            rows,
-            residual,
-            delta: delta.then(|| normals(random, rows * width)),
-            post: post.then(|| normals(random, width)),
-            weight: normals(random, width),
-        }
-    }
-
-    fn row(&self, row: usize) -> Self {
-        let width = self.weight.len();
-        let part = |rows: &[f32]| rows[row * width..(row + 1) * width].to_vec();
-        Self {
-            rows: 1,
-            residual: part(&self.residual),
-            delta: self.delta.as_deref().map(part),
-            post: self.post.clone(),
-            weight: self.weight.clone(),
-        }
-    }
-
-    /// The residual stream after it, and `out`, in f64.
-    fn reference(&self) -> (Vec<f64>, Vec<f64>) {
-        let width = self.weight.len();
-        let norm = |row: &[f64], weight: &[f32]| {
-            let squares: f64 = row.iter().map(|x| x * x).sum();
-            let root = (squares / width as f64 + f64::from(ROOT_EPSILON)).sqrt();
-            row.iter().zip(weight).map(|(x, &w)| x / root * f64::from(w)).collect::<Vec<f64>>()
-        };
-        let wide = |row: &[f32]| row.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
-        let (mut residual, mut out) = (Vec::new(), Vec::new());
-        for row in 0..self.rows {
-            let columns = row * width..(row + 1) * width;
-            let mut sum = wide(&self.residual[columns.clone()]);
-            if let Some(delta) = &self.delta {
-                let delta = wide(&delta[columns]);
-                let delta = self.post.as_deref().map_or(delta.clone(), |post| norm(&delta, post));
-                sum.iter_mut().zip(delta).for_each(|(x, d)| *x += d);
-            }
-            out.extend(norm(&sum, &self.weight));
-            residual.extend(sum);
-        }
-        (residual, out)
-    }
-
-    /// The residual stream after it, and `out` as f32.
+impl Run for Case {
     fn run<F: Form, M: Machine>(&self, machine: &M) -> (Vec<f32>, Vec<f32>) {
         let width = self.weight.len();
         let input = |name, elements: &[f32]| Guarded::input(machine, name, elements, 16);
@@ -129,23 +75,11 @@ fn check_elements<F: Form, M: Machine>(machine: &M) {
         let case = Case::random(&mut random, rows, width, delta, post);
         let (residual, out) = case.run::<F, M>(machine);
         let (expected_residual, expected) = case.reference();
-        // As of rms_norm: a thread's squares, 5 of a butterfly, 16 of the partial sums, 2 of mean and
-        // epsilon count half; the root is off by 2^-22.9; two products round.
-        let steps = (4 * width.div_ceil(2048) + 23) as f64;
-        let norm = (steps / 2.0 + 2.0) * EPSILON + (-22.9_f64).exp2();
         let what = format!("{rows} × {width}, {}, random seed {seed}", F::NAME);
-        let before: Vec<f64> = case.residual.iter().map(|&x| f64::from(x)).collect();
-        let moved =
-            |i: usize| if post { norm * 1.001 * (expected_residual[i] - before[i]).abs() } else { 0.0 };
-        let sum = |i: usize| moved(i) + EPSILON * expected_residual[i].abs() + f64::from(f32::MIN_POSITIVE);
-        assert_close(&what, &residual, &expected_residual, sum);
-        // An error of the sum goes through the norm: as it is, and by way of the root.
-        let scale = |i: usize| expected[i].abs() / expected_residual[i].abs().max(1e-30);
-        let f32_bound = |i: usize| {
-            let through = sum(i) * scale(i) + (norm + EPSILON) * expected[i].abs();
-            (through + norm * expected[i].abs()) * 1.001 + f64::from(f32::MIN_POSITIVE)
-        };
-        let found = F::assert_close(&what, &out, &expected, width, f32_bound);
+        let sums = case.residual_bounds(&expected_residual);
+        assert_close(&what, &residual, &expected_residual, |i| sums[i]);
+        let bounds = case.bounds(&expected_residual, &expected);
+        let found = F::assert_close(&what, &out, &expected, width, |i| bounds[i]);
         worst = worst.max(found);
     }
     say(&format!("residual_norm to {} on the {}: worst error {worst:.2e} of the bound", F::NAME, M::NAME));

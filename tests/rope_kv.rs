@@ -12,9 +12,10 @@ use gpu::attention::KvPlace;
 use gpu::quant::f16;
 use lanemap::cuda::ops::{self, Cache, Heads, RopeShape};
 use lanemap::cuda::{Error, View};
+use lanemap::gate::parity::rope::{RopePart, rope_error};
 use lanemap::model::{Rope, RopeOrder, RopeScaling};
-use machine::{EPSILON, Guarded, Machine, assert_refused, on_both, say};
-use random::{Random, normals};
+use machine::{Guarded, Machine, assert_refused, on_both, say};
+use random::Random;
 
 on_both! {
     every_element_is_within_the_contract,
@@ -35,67 +36,8 @@ struct Case {
     norm: bool,
 }
 
-/// One of a row's three parts.
-struct Part {
-    heads: usize,
-    stride: usize,
-    rows: Vec<f32>,
-    bias: Option<Vec<f32>>,
-    norm: Option<Vec<f32>>,
-    turns: bool,
-}
-
-impl Part {
-    fn random(random: &mut Random, case: &Case, heads: usize, is_value: bool) -> Self {
-        let Case { shape, gap, bias, norm, .. } = *case;
-        let width = heads * shape.head_size;
-        Self {
-            heads,
-            stride: width + gap,
-            rows: normals(random, shape.rows * (width + gap) - gap),
-            bias: bias.then(|| normals(random, width)),
-            norm: (norm && !is_value).then(|| normals(random, shape.head_size)),
-            turns: !is_value,
-        }
-    }
-
-    /// The heads of a row in f64, and how large the numbers are that each element is made of.
-    fn reference(&self, row: usize, shape: &RopeShape, angles: &[[f32; 2]]) -> Vec<(f64, f64)> {
-        let width = self.heads * shape.head_size;
-        let at = row * self.stride;
-        let mut x: Vec<f64> = self.rows[at..at + width].iter().map(|&x| f64::from(x)).collect();
-        let mut size: Vec<f64> = x.iter().map(|x| x.abs()).collect();
-        if let Some(bias) = &self.bias {
-            x.iter_mut().zip(bias).for_each(|(x, &bias)| *x += f64::from(bias));
-            size.iter_mut().zip(bias).for_each(|(size, &bias)| *size += f64::from(bias.abs()));
-        }
-        for (head, size) in x.chunks_mut(shape.head_size).zip(size.chunks_mut(shape.head_size)) {
-            if let Some(norm) = &self.norm {
-                let squares: f64 = head.iter().map(|x| x * x).sum();
-                let root = (squares / shape.head_size as f64 + f64::from(shape.epsilon)).sqrt();
-                head.iter_mut().zip(norm).for_each(|(x, &norm)| *x = *x / root * f64::from(norm));
-                size.iter_mut().zip(norm).for_each(|(x, &norm)| *x = *x / root * f64::from(norm.abs()));
-            }
-            if self.turns {
-                for (pair, &[cos, sin]) in angles.iter().enumerate() {
-                    let (a, b) = match shape.order {
-                        RopeOrder::Interleaved => (2 * pair, 2 * pair + 1),
-                        RopeOrder::Halves => (pair, pair + shape.pairs),
-                    };
-                    let (cos, sin, x, y) = (f64::from(cos), f64::from(sin), head[a], head[b]);
-                    (head[a], head[b]) = (x * cos - y * sin, x * sin + y * cos);
-                    size[a] += size[b];
-                    size[b] = size[a];
-                }
-            }
-        }
-        x.into_iter().zip(size).collect()
-    }
-}
-
 fn check(found: f16, (expected, size): (f64, f64), what: impl Fn() -> String) {
-    // Of sums of squares 256 elements long, and of a few steps besides: f32 is far below f16 here.
-    let bound = expected.abs() * (-11.0_f64).exp2() + (-25.0_f64).exp2() + 32.0 * EPSILON * size;
+    let bound = rope_error(expected, size);
     let error = (found.to_f64() - expected).abs();
     assert!(error <= bound, "{}: {found}, expected {expected}, off by {error}, at most {bound}", what());
 }
@@ -166,8 +108,10 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
         let rope = Rope { dims: 2 * shape.pairs, base: 10_000.0, order: shape.order, scaling };
         let angles: Vec<[f32; 2]> =
             rope.table(None).angles(0..CONTEXT).into_iter().map(<[f32; 2]>::from).collect();
-        let heads = [(shape.heads, false), (shape.kv_heads, false), (shape.kv_heads, true)];
-        let parts = heads.map(|(heads, is_value)| Part::random(&mut random, &case, heads, is_value));
+        let heads = [(shape.heads, true), (shape.kv_heads, true), (shape.kv_heads, false)];
+        let parts = heads.map(|(heads, turns)| {
+            RopePart::random(&mut random, &shape, heads, case.gap, [case.bias, case.norm, turns])
+        });
         // Two sequences: the first has the first row alone.
         let position = |row: usize| if row == 0 { 37 } else { 2 + row };
         let width = shape.kv_heads * shape.head_size;

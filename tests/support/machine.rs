@@ -14,7 +14,10 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 use gpu::simt::emulator::{Counters, GlobalTraffic};
-use lanemap::cuda::{self, Buffer, Device, Emulated, Error, Queue, Stream, View, ViewMut};
+use lanemap::cuda::{self, Device, Emulated, Error, Queue, Stream, View, ViewMut};
+#[allow(unused_imports, reason = "each test binary uses a part of it")]
+pub(crate) use lanemap::gate::bounds::{EPSILON, FIRST_ORDER};
+use lanemap::gate::{bounds, guarded};
 
 /// Makes of each body, a function of a [`Machine`], one test on the emulator and one on a device.
 #[allow(unused_macros, reason = "not every test binary has such tests")]
@@ -61,8 +64,6 @@ pub(crate) fn say(line: &str) {
 pub(crate) trait Machine: Queue + Sized {
     /// What it is called in messages.
     const NAME: &'static str;
-    /// Bytes before and after each [`Guarded`] part, a multiple of every alignment.
-    const BAND_BYTES: usize;
     /// Roundings to nearest of an f32 that a product on the tensor cores adds to a sum at most, for
     /// each element of K, see [`tensor_core_error`].
     const ROUNDINGS_OF_A_PRODUCT: f64;
@@ -85,11 +86,7 @@ pub(crate) trait Machine: Queue + Sized {
 
 impl Machine for Stream {
     const NAME: &'static str = "device";
-    // More than any tile is wide.
-    const BAND_BYTES: usize = 16 << 10;
-    // 4 products or more are added to a sum at once. Each of these 5 is cut off where the largest has its
-    // last bit, or later, and so is the result: but for the largest 5 times 2 roundings at most.
-    const ROUNDINGS_OF_A_PRODUCT: f64 = 2.5;
+    const ROUNDINGS_OF_A_PRODUCT: f64 = bounds::DEVICE_ROUNDINGS;
     type Counts = ();
 
     fn cases<C: Copy>(&self, all: &[C], large: &[C]) -> Vec<C> {
@@ -112,10 +109,7 @@ const SEEDS: [u64; 4] = [0, 1, 2, 0xdead_beef];
 
 impl Machine for Emulated {
     const NAME: &'static str = "emulator";
-    // A buffer ends where its elements end: an access past them is a fault.
-    const BAND_BYTES: usize = 0;
-    // One after each product.
-    const ROUNDINGS_OF_A_PRODUCT: f64 = 1.0;
+    const ROUNDINGS_OF_A_PRODUCT: f64 = bounds::EMULATOR_ROUNDINGS;
     type Counts = Counters;
 
     fn cases<C: Copy>(&self, all: &[C], _: &[C]) -> Vec<C> {
@@ -137,86 +131,39 @@ impl Machine for Emulated {
     }
 }
 
-/// A part of a buffer with guard bands around it, and no better aligned than a kernel asks for.
-///
-/// The bands' bytes are 0xff, which is NaN in every float format: what reads them shows in the
-/// output, what writes them shows in [`read`](Self::read). The emulator finds both itself, so there
-/// is only as much of a band there as the alignment needs.
-pub(crate) struct Guarded<T: Pod> {
-    buffer: Buffer<T>,
-    inside: Range<usize>,
-}
+/// The gates' [`guarded::Guarded`], of which a failure is a failed test.
+pub(crate) struct Guarded<T: Pod>(guarded::Guarded<T>);
 
 impl<T: Pod> Guarded<T> {
-    /// Elements that kernels only read, from a multiple of `align` bytes on that is none of
-    /// `2 * align`.
     pub(crate) fn input<M: Machine>(machine: &M, name: &str, elements: &[T], align: usize) -> Self {
-        Self::with(elements, align, M::BAND_BYTES, |all| machine.input(name, all))
+        Self(guarded::Guarded::input(machine, name, elements, align).unwrap())
     }
 
-    /// As [`input`](Self::input), for kernels to read and write.
     pub(crate) fn in_out<M: Machine>(machine: &M, name: &str, elements: &[T], align: usize) -> Self {
-        Self::with(elements, align, M::BAND_BYTES, |all| machine.in_out(name, all))
+        Self(guarded::Guarded::in_out(machine, name, elements, align).unwrap())
     }
 
-    /// `len` elements that kernels write before they read them, aligned as an
-    /// [`input`](Self::input). Their bytes are 0xff.
     pub(crate) fn output<M: Machine>(machine: &M, name: &str, len: usize, align: usize) -> Self {
-        let (before, after) = Self::bands(align, M::BAND_BYTES);
-        let buffer = machine.output(name, before + len + after).unwrap();
-        Self { buffer, inside: before..before + len }
-    }
-
-    fn with(
-        elements: &[T],
-        align: usize,
-        band_bytes: usize,
-        upload: impl FnOnce(&[T]) -> Result<Buffer<T>, Error>,
-    ) -> Self {
-        let (before, after) = Self::bands(align, band_bytes);
-        let band = |len| vec![ones::<T>(); len];
-        let buffer = upload(&[&band(before), elements, &band(after)].concat()).unwrap();
-        Self { buffer, inside: before..before + elements.len() }
-    }
-
-    /// Elements of the bands before and after.
-    fn bands(align: usize, band_bytes: usize) -> (usize, usize) {
-        assert!(align.is_power_of_two() && align.is_multiple_of(size_of::<T>()) && align <= 256, "{align}");
-        ((band_bytes + align) / size_of::<T>(), band_bytes / size_of::<T>())
+        Self(guarded::Guarded::output(machine, name, len, align).unwrap())
     }
 
     pub(crate) fn view(&self) -> View<'_, T> {
-        self.buffer.slice(self.inside.clone())
+        self.0.view()
     }
 
     /// A part of [`view`](Self::view).
     pub(crate) fn slice(&self, range: Range<usize>) -> View<'_, T> {
-        self.buffer.slice(self.inside.start + range.start..self.inside.start + range.end)
+        self.0.slice(range)
     }
 
     pub(crate) fn view_mut(&mut self) -> ViewMut<'_, T> {
-        self.buffer.slice_mut(self.inside.clone())
+        self.0.view_mut()
     }
 
     /// The elements, if both bands are whole to the bit.
     pub(crate) fn read(&self) -> Vec<T> {
-        let all = self.buffer.read().unwrap();
-        let (before, rest) = all.split_at(self.inside.start);
-        let (elements, after) = rest.split_at(self.inside.len());
-        let whole = |band: &[T]| bytes(band).iter().all(|&byte| byte == 0xff);
-        assert!(whole(before), "something was written before the output");
-        assert!(whole(after), "something was written after the output");
-        elements.to_vec()
+        self.0.read().unwrap_or_else(|error| panic!("{error}"))
     }
-}
-
-/// A value whose bytes are all 0xff.
-fn ones<T: Pod>() -> T {
-    bytemuck::pod_read_unaligned(&vec![0xff; size_of::<T>()])
-}
-
-fn bytes<T: Pod>(elements: &[T]) -> &[u8] {
-    bytemuck::cast_slice(elements)
 }
 
 /// What a launch leaves in an output that is aligned to `align` bytes, and what it did: the same
@@ -253,28 +200,10 @@ pub(crate) fn output<T: Pod + Debug, M: Machine>(
     counted(machine, len, size_of::<T>(), launch).0
 }
 
-/// The rounding of f32: half a unit in the last place of 1.
-pub(crate) const EPSILON: f64 = f32::EPSILON as f64 / 2.0;
-
-/// By how much an element of a product on the tensor cores may be off whose factors are these, in order of
-/// k: the sum goes in steps of 16, within which products may be added in any order. No number that
-/// occurs in a step is larger than the sum before it and the sizes of its products together.
-///
-/// How tensor cores add: Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores,
-/// PeerJ Computer Science 7:e330, 2021.
+/// [`bounds::tensor_core_error`] of a machine.
 pub(crate) fn tensor_core_error<M: Machine>(factors: &[(f64, f64)]) -> f64 {
-    let (mut sum, mut roundings) = (0.0_f64, 0.0);
-    for step in factors.chunks(16) {
-        let size: f64 = step.iter().map(|(a, b)| (a * b).abs()).sum();
-        roundings += step.len() as f64 * M::ROUNDINGS_OF_A_PRODUCT * (sum.abs() + size);
-        sum += step.iter().map(|(a, b)| a * b).sum::<f64>();
-    }
-    FIRST_ORDER * EPSILON * roundings
+    bounds::tensor_core_error(factors, M::ROUNDINGS_OF_A_PRODUCT)
 }
-
-/// What bounds are multiplied with that count roundings of the exact sums: those of the computed ones, which
-/// are off themselves, are less than a hundredth larger.
-pub(crate) const FIRST_ORDER: f64 = 1.01;
 
 /// Every element is within its bound of the reference. NaN is within none. Returns the largest
 /// difference.

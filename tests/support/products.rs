@@ -2,13 +2,13 @@
 //! and how its results are judged.
 
 use bytemuck::Pod;
-use gpu::quant::planes::{pack_row, plane_row_bytes};
-use gpu::quant::{Format, dequantize_row};
+use gpu::quant::Format;
 use lanemap::cuda::ops::PlaneMatrix;
 use lanemap::cuda::{Error, Queue, Stream, View, ViewMut};
+pub(crate) use lanemap::gate::matrix::{Matrix, Rows};
 
 use crate::machine::{self, EPSILON, FIRST_ORDER, Guarded, Machine, assert_close, counted, say};
-use crate::random::{Random, normals, random_blocks};
+use crate::random::Random;
 
 /// What weights and inputs are aligned to, in bytes.
 const ALIGN: usize = 16;
@@ -51,93 +51,6 @@ pub(crate) trait Kernels {
 
     /// Other kernels for Q4_K, by their tiles.
     fn other_tiles<M: Machine>() -> Vec<(&'static str, Launch<M, Self::Element>)>;
-}
-
-/// Rows of activations as a kernel gets them, and their values.
-pub(crate) struct Rows<E> {
-    pub(crate) elements: Vec<E>,
-    /// `m × k`, exact.
-    pub(crate) values: Vec<f64>,
-    pub(crate) m: usize,
-}
-
-impl<E: Pod> Rows<E> {
-    /// A row alone.
-    fn row(&self, row: usize) -> Self {
-        let (elements, values) = (self.elements.len() / self.m, self.values.len() / self.m);
-        Self {
-            elements: self.elements[row * elements..][..elements].to_vec(),
-            values: self.values[row * values..][..values].to_vec(),
-            m: 1,
-        }
-    }
-}
-
-/// Weights as a kernel gets them, and their values.
-pub(crate) struct Matrix {
-    pub(crate) format: Format,
-    /// Rows and columns.
-    pub(crate) shape: [usize; 2],
-    blocks: Vec<u8>,
-    planes: Vec<u8>,
-    /// `n × k`.
-    pub(crate) values: Vec<f32>,
-    bias: Option<Vec<f32>>,
-}
-
-impl Matrix {
-    /// `n × k` random weights of a deviation of 1.
-    pub(crate) fn random(format: Format, shape @ [n, k]: [usize; 2], random: &mut Random) -> Self {
-        Self::new(format, shape, &random_blocks(format, n * k, 1.0, random))
-    }
-
-    /// The weights in these blocks.
-    pub(crate) fn new(format: Format, shape @ [n, k]: [usize; 2], blocks: &[u8]) -> Self {
-        let mut values = vec![f32::NAN; n * k];
-        dequantize_row(format, blocks, &mut values).unwrap();
-        let row = plane_row_bytes(format, k).unwrap() as usize;
-        let mut planes = vec![0xff; n * row];
-        for i in 0..n {
-            let blocks = &blocks[i * (blocks.len() / n)..][..blocks.len() / n];
-            pack_row(format, blocks, &mut planes[i * row..][..row]).unwrap();
-        }
-        Self { format, shape, blocks: blocks.to_vec(), planes, values, bias: None }
-    }
-
-    /// With a bias for each row.
-    fn with_bias(self, random: &mut Random) -> Self {
-        Self { bias: Some(normals(random, self.shape[0])), ..self }
-    }
-
-    /// The first rows of it, without their values.
-    fn rows(&self, rows: usize) -> Self {
-        let planes = self.planes[..self.planes.len() / self.shape[0] * rows].to_vec();
-        let (blocks, values) = (Vec::new(), Vec::new());
-        Self { format: self.format, shape: [rows, self.shape[1]], blocks, planes, values, bias: None }
-    }
-
-    /// The minimum of each weight, which is what it would be if its quant were zero, negated.
-    fn mins(&self) -> Vec<f64> {
-        let quants = match self.format {
-            Format::Q4_0 => 2..18,
-            Format::Q4_1 => 4..20,
-            Format::Q5_0 => 2..22,
-            Format::Q5_1 => 4..24,
-            Format::Q2_K => 16..80,
-            Format::Q3_K => 0..96,
-            Format::Q4_K => 16..144,
-            Format::Q5_K => 16..176,
-            Format::Q6_K => 0..192,
-            _ => return vec![0.0; self.values.len()],
-        };
-        let mut blocks = self.blocks.clone();
-        for block in blocks.chunks_exact_mut(self.format.block_bytes()) {
-            block[quants.clone()].fill(0);
-        }
-        let mut values = vec![f32::NAN; self.values.len()];
-        dequantize_row(self.format, &blocks, &mut values).unwrap();
-        values.into_iter().map(|value| -f64::from(value)).collect()
-    }
 }
 
 /// What a launcher leaves in out, and what it did.

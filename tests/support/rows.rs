@@ -5,29 +5,25 @@
 
 use gpu::product::Q8Row;
 use gpu::quant::f16;
-use lanemap::cuda::ops::RowsMut;
 use lanemap::cuda::{Error, ViewMut};
+use lanemap::gate::form;
+pub(crate) use lanemap::gate::form::Q8;
 
 use crate::machine::{Guarded, Machine, counted};
 
-/// A form of rows, named by its element.
-pub(crate) trait Form {
-    /// What it is called in messages.
-    const NAME: &'static str;
-    /// What launchers take.
-    type Out<'a>: RowsMut;
-
+/// The gates' [`form::Form`], held to what tests ask for besides.
+pub(crate) trait Form: form::Form {
     /// What `launch` leaves in `rows × width` of it, the same bits in each of several runs.
     fn output<M: Machine>(
         machine: &M,
         rows: usize,
         width: usize,
         launch: impl Fn(&M, Self::Out<'_>) -> Result<(), Error>,
-    ) -> Vec<f32>;
-
-    /// By how much an element may be off from one that is computed exactly and rounded once to the
-    /// form. `row` is all of the row.
-    fn rounding(row: &[f64], column: usize) -> f64;
+    ) -> Vec<f32> {
+        let launch = |machine: &M, out: ViewMut<'_, Self::Element>| launch(machine, Self::target(out));
+        let found = counted(machine, rows * Self::elements(width), 16, launch).0;
+        Self::values(&found, width).unwrap_or_else(|what| panic!("{what}"))
+    }
 
     /// Every element is within its bound of the reference, and the form's rounding besides. NaN is
     /// within none. Returns the largest difference, as a part of what is allowed.
@@ -56,51 +52,11 @@ pub(crate) trait Form {
     }
 }
 
-impl Form for f32 {
-    const NAME: &'static str = "f32";
-    type Out<'a> = ViewMut<'a, f32>;
-
-    fn output<M: Machine>(
-        machine: &M,
-        rows: usize,
-        width: usize,
-        launch: impl Fn(&M, Self::Out<'_>) -> Result<(), Error>,
-    ) -> Vec<f32> {
-        counted(machine, rows * width, 16, launch).0
-    }
-
-    fn rounding(_: &[f64], _: usize) -> f64 {
-        0.0
-    }
-}
-
-impl Form for f16 {
-    const NAME: &'static str = "f16";
-    type Out<'a> = ViewMut<'a, f16>;
-
-    fn output<M: Machine>(
-        machine: &M,
-        rows: usize,
-        width: usize,
-        launch: impl Fn(&M, Self::Out<'_>) -> Result<(), Error>,
-    ) -> Vec<f32> {
-        let out: Vec<f16> = counted(machine, rows * width, 16, launch).0;
-        out.iter().map(|x| x.to_f32()).collect()
-    }
-
-    /// Half a unit in the last of 11 digits, or of the smallest number there is.
-    fn rounding(row: &[f64], column: usize) -> f64 {
-        (row[column].abs() * (-11.0_f64).exp2() * 1.001).max((-25.0_f64).exp2())
-    }
-}
-
-/// The element of q8 rows: bytes, of which a value has more than one.
-pub(crate) struct Q8;
+impl Form for f32 {}
+impl Form for f16 {}
 
 impl Form for Q8 {
-    const NAME: &'static str = "q8";
-    type Out<'a> = ViewMut<'a, u8>;
-
+    // What aligns the planes is never written.
     fn output<M: Machine>(
         machine: &M,
         rows: usize,
@@ -109,7 +65,6 @@ impl Form for Q8 {
     ) -> Vec<f32> {
         let row = Q8Row::new(width as u32);
         let (scales, sums) = (row.scales() as usize, row.sums() as usize);
-        // What aligns the planes is never written.
         let parts = [0..width, scales..scales + width / 8, sums..sums + width / 4];
         let stride = row.bytes() as usize;
         let mut first: Option<Vec<u8>> = None;
@@ -123,24 +78,6 @@ impl Form for Q8 {
             }
             assert!(first.get_or_insert_with(|| bytes.clone()) == &bytes, "{run}: other bits");
         });
-        let bytes = first.unwrap();
-        let f32_at = |row: &[u8], at: usize| f32::from_le_bytes(row[at..at + 4].try_into().unwrap());
-        let mut values = Vec::new();
-        for row in bytes.chunks(stride.max(1)).take(rows) {
-            let quants: Vec<f32> = row[..width].iter().map(|&q| f32::from(q.cast_signed())).collect();
-            for (run, quants) in quants.chunks(16).enumerate() {
-                let scale = f32_at(row, scales + run / 2 * 4);
-                assert_eq!(f32_at(row, sums + run * 4), scale * quants.iter().sum::<f32>(), "sum {run}");
-                values.extend(quants.iter().map(|q| scale * q));
-            }
-        }
-        values
-    }
-
-    /// Half a step, and what the roundings of the scale and of its inverse move the quant by.
-    fn rounding(row: &[f64], column: usize) -> f64 {
-        let block = &row[column / 32 * 32..][..32];
-        let largest = block.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
-        largest / 127.0 * 0.5002
+        <Self as form::Form>::values(&first.unwrap(), width).unwrap_or_else(|what| panic!("{what}"))
     }
 }

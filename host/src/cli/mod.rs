@@ -6,6 +6,7 @@ pub mod bench;
 pub mod device;
 pub mod devices;
 pub mod experiment;
+pub mod gate;
 pub mod generate;
 pub mod inspect;
 mod interrupt;
@@ -56,6 +57,7 @@ enum Command {
     Devices(devices::Args),
     Kernels(kernels::Args),
     Experiment(experiment::Args),
+    Gate(gate::Args),
 }
 
 /// An error that is the caller's to mend: a wrong flag, value or input. Ends with exit code 2.
@@ -86,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Devices(args) => devices::run(args),
         Command::Kernels(args) => kernels::run(args),
         Command::Experiment(args) => experiment::run(args),
+        Command::Gate(args) => gate::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -114,7 +114,7 @@ mod tests {
     use super::super::simd::tests::run_on;
     use super::*;
     use crate::eight_bit::eight_bits;
-    use crate::random::{Random, normal};
+    use crate::gate::random::{Random, normal};
 
     /// Groups of every kind: ordinary, one element only, all zero, halves, tiny, huge, and not finite.
     fn values(columns: usize, rows: usize) -> Vec<f32> {

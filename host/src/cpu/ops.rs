@@ -132,7 +132,7 @@ mod tests {
     use super::super::simd::InstructionSet;
     use super::super::simd::tests::run_on;
     use super::*;
-    use crate::random::{Random, normal};
+    use crate::gate::random::{Random, normal};
 
     fn numbers(len: usize, size: f64) -> Vec<f32> {
         let mut random = Random(len as u64);

@@ -17,6 +17,7 @@
 //! | `graph` | work that is noted down once and done many times |
 //! | `retained` | memory that graphs still hold the address of |
 //! | `emulated` | the queue of an emulator, for tests and for machines without a GPU |
+//! | `noted` | which kernels are launched |
 //! | `ops` | one safe function a kernel: checks the kernel's contract, then launches it on a [`Queue`] |
 //! | `backend` | whole models on a queue |
 //! | `absent` | the answer of every other platform |
@@ -56,6 +57,7 @@ mod graph;
 mod memory;
 #[cfg(cuda)]
 mod module;
+mod noted;
 pub mod ops;
 #[cfg(cuda)]
 mod pinned;
@@ -78,6 +80,7 @@ pub use emulated::Emulated;
 pub use error::{CudaError, Error, Unavailable};
 #[cfg(cuda)]
 pub use graph::Graph;
+pub use noted::Noted;
 #[cfg(cuda)]
 pub use pinned::Pinned;
 pub use queue::{ModelQueue, Part, Queue};

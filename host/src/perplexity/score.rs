@@ -77,7 +77,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
     use super::*;
-    use crate::random::{Random, normal};
+    use crate::gate::random::{Random, normal};
 
     #[test]
     fn log_probabilities_are_those_of_the_formula() {

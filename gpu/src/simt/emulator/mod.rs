@@ -32,8 +32,7 @@ mod site;
 #[cfg(test)]
 mod tests;
 mod warp;
-#[cfg(test)]
-pub(crate) mod without;
+pub mod without;
 
 pub use block::Lane;
 pub use counters::{Counters, GlobalTraffic, SharedTraffic};

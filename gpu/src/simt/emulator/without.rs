@@ -1,7 +1,7 @@
-//! A machine for tests: the emulator's lane, with one word of the kernel left out.
+//! A machine for tests: the emulator's lane, with one word of the kernel left out, or a word's accuracy.
 //!
-//! What a barrier is there for is shown by what happens without it. The kernel's text stays as it
-//! is: the machine does not do what it is told, once.
+//! What a barrier is there for is shown by what happens without it, and what a gate is good for by what it
+//! says then. The kernel's text stays as it is: the machine does not do what it is told.
 
 use core::cell::Cell;
 
@@ -15,22 +15,26 @@ use crate::simt::{
 
 /// A word that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LeftOut {
+pub enum LeftOut {
     /// The n-th call of `barrier` by each thread, from 0.
     Barrier(u32),
     /// The n-th call of `copy_async_wait` by each thread.
     CopyWait(u32),
     /// The n-th call of `warp_sync` by each thread.
     WarpSync(u32),
+    /// What the sums of `mma_m16n8k16_f16` have that f16 does not: they are rounded to it each time.
+    Accuracy,
     /// None.
     Nothing,
 }
 
 /// A kernel that runs on [`Without`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sabotaged<K> {
-    pub(crate) kernel: K,
-    pub(crate) left_out: LeftOut,
+pub struct Sabotaged<K> {
+    /// The kernel.
+    pub kernel: K,
+    /// What of it is left out.
+    pub left_out: LeftOut,
 }
 
 impl<K: Contract> Contract for Sabotaged<K> {
@@ -52,7 +56,7 @@ impl<'b, K: for<'a> Kernel<Without<'a, 'b>>> Kernel<Lane<'b>> for Sabotaged<K> {
 
 /// A lane that leaves a word out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Without<'a, 'b> {
+pub struct Without<'a, 'b> {
     lane: Lane<'b>,
     left_out: LeftOut,
     calls: &'a Calls,
@@ -113,6 +117,11 @@ impl Simt for Without<'_, '_> {
         }
     }
 
+    fn mma_m16n8k16_f16(self, a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+        let sums = self.lane.mma_m16n8k16_f16(a, b, c);
+        if self.left_out == LeftOut::Accuracy { sums.map(|sum| f16::from_f32(sum).to_f32()) } else { sums }
+    }
+
     delegate! {
         safe {
             thread() -> u32;
@@ -131,7 +140,6 @@ impl Simt for Without<'_, '_> {
             any(predicate: bool) -> bool;
             all(predicate: bool) -> bool;
             wmma_mma[A: Layout, B: Layout][A, B](a: MatrixA<A>, b: MatrixB<B>, c: Accumulator) -> Accumulator;
-            mma_m16n8k16_f16(a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4];
             mma_m16n8k32_s8(a: [u32; 4], b: [u32; 2], c: [i32; 4]) -> [i32; 4];
             add_f16x2(a: u32, b: u32) -> u32;
             mul_f16x2(a: u32, b: u32) -> u32;

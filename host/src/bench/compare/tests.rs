@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::random::{Random, normal, uniform};
+use crate::gate::random::{Random, normal, uniform};
 
 /// p-values from tables of the test (n = 5: all on one side is 2/32; n = 10: the largest sum below 0.05
 /// two-sided is 8), and small ones counted by hand.

@@ -8,7 +8,7 @@ use super::super::cache::KvCache;
 use super::super::simd::InstructionSet;
 use super::super::simd::tests::run_on;
 use super::*;
-use crate::random::{Random, normal};
+use crate::gate::random::{Random, normal};
 
 const CONTEXT: usize = 260;
 const LENGTHS: [usize; 10] = [1, 31, 32, 33, 63, 64, 65, 255, 256, 257];

@@ -8,7 +8,7 @@ use super::super::simd::InstructionSet;
 use super::super::simd::tests::run_on;
 use super::*;
 use crate::eight_bit::round_to_8_bits;
-use crate::random::{Random, normal, random_blocks};
+use crate::gate::random::{Random, normal, random_blocks};
 
 const INPUT_ROWS: [usize; 6] = [1, 2, 3, 4, 5, 9];
 const WEIGHT_ROWS: [usize; 5] = [1, 3, 4, 5, 17];

@@ -5,7 +5,6 @@
 //! | `weights` | the model's matrices in planes, uploaded from the file's map |
 //! | `workspace` | KV caches, and what a pass writes between its kernels |
 //! | `rows` | activations as f16 or 8-bit quants, and the products that take them |
-//! | `names` | which kernels a pass launches, to have them compiled before |
 //! | `pass` | one forward pass, as launches |
 //! | here | prompts in chunks, steps as graphs, what goes to the device and comes back |
 //!
@@ -17,7 +16,6 @@
 //! memory. The graph's grids are for a context of a power of two, and it is captured again when the
 //! longest sequence outgrows that.
 
-mod names;
 mod pass;
 mod rows;
 mod weights;
@@ -27,12 +25,11 @@ use std::sync::Arc;
 
 pub use rows::ActivationKind;
 
-use names::Names;
 use pass::{Angles, Pass, Phase, has_step_attention, step_shape};
 use weights::Weights;
 use workspace::{KvCaches, Workspace};
 
-use super::{Error, ModelQueue, Queue, Stream};
+use super::{Error, ModelQueue, Noted, Queue, Stream};
 use crate::backend::{Backend, BackendError, Step, Wanted};
 use crate::model::{Config, Model};
 
@@ -118,7 +115,7 @@ impl<Q: ModelQueue> GpuBackend<Q> {
     fn prepare(&mut self, count: usize) -> Result<(), BackendError> {
         let Self { queue, model, options, weights, sequences } = self;
         let (config, sequences) = (model.config(), sequences.as_mut().expect(ALLOCATED));
-        let names = Names::new(queue);
+        let names = Noted::only(queue);
         let step = Phase::Step { context: sequences.caches.context };
         let steps = if has_step_attention(config) {
             vec![(step, options.step, 1), (step, options.step, count)]

@@ -1,4 +1,4 @@
-//! Which kernels a pass launches, found out by playing it without launching anything.
+//! Which kernels are launched.
 
 #![expect(unsafe_code, reason = "a launch is unsafe on a device, and the trait is one")]
 
@@ -9,27 +9,37 @@ use bytemuck::Pod;
 use gpu::simt::Kernel;
 use gpu::simt::emulator::Lane;
 
-use crate::cuda::{Buffer, Error, Owner, Queue};
+use super::{Buffer, Error, Owner, Queue};
 
-/// A queue that notes the names of kernels and launches none.
-pub(super) struct Names<'a, Q> {
+/// A queue that notes the names of kernels, and passes the launches on or does not.
+#[derive(Debug)]
+pub struct Noted<'a, Q> {
     queue: &'a Q,
     names: RefCell<BTreeSet<&'static str>>,
+    launches: bool,
 }
 
-impl<'a, Q> Names<'a, Q> {
-    /// In the place of `queue`.
-    pub(super) fn new(queue: &'a Q) -> Self {
-        Self { queue, names: RefCell::default() }
+impl<'a, Q> Noted<'a, Q> {
+    /// Passes launches on to `queue`.
+    #[must_use]
+    pub fn new(queue: &'a Q) -> Self {
+        Self { queue, names: RefCell::default(), launches: true }
+    }
+
+    /// Stands in the place of `queue`, and launches nothing.
+    #[must_use]
+    pub fn only(queue: &'a Q) -> Self {
+        Self { launches: false, ..Self::new(queue) }
     }
 
     /// Those noted so far.
-    pub(super) fn into_names(self) -> BTreeSet<&'static str> {
+    #[must_use]
+    pub fn into_names(self) -> BTreeSet<&'static str> {
         self.names.into_inner()
     }
 }
 
-impl<Q: Queue> Queue for Names<'_, Q> {
+impl<Q: Queue> Queue for Noted<'_, Q> {
     fn owner(&self) -> Owner {
         self.queue.owner()
     }
@@ -46,15 +56,19 @@ impl<Q: Queue> Queue for Names<'_, Q> {
         self.queue.in_out(name, elements)
     }
 
-    unsafe fn launch<K>(&self, _kernel: K) -> Result<(), Error>
+    unsafe fn launch<K>(&self, kernel: K) -> Result<(), Error>
     where
         K: for<'a> Kernel<Lane<'a>>,
     {
         self.names.borrow_mut().insert(K::NAME);
-        Ok(())
+        if !self.launches {
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        unsafe { self.queue.launch(kernel) }
     }
 
     fn synchronize(&self) -> Result<(), Error> {
-        Ok(())
+        if self.launches { self.queue.synchronize() } else { Ok(()) }
     }
 }

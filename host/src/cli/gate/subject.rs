@@ -1,0 +1,101 @@
+//! The models that gates of whole models run: on a GPU or the emulator, and on the CPU.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+
+use super::place::Place;
+use crate::backend::Backend;
+use crate::cli::load::ModelFile;
+use crate::cli::machine::ModelArgs;
+use crate::cpu::{CpuBackend, CpuOptions};
+use crate::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
+use crate::cuda::{Device, Emulated};
+use crate::model::Model;
+use crate::tokenizer::Tokenizer;
+
+/// Which model, and where it is judged.
+#[derive(Debug, clap::Args)]
+pub(super) struct SubjectArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+
+    /// auto (the first GPU, else the emulator), emulator, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value_t = Place::Auto)]
+    pub(super) device: Place,
+
+    /// Fewer and shorter prompts: seconds on the emulator with a small model
+    #[arg(long)]
+    pub(super) quick: bool,
+
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// How the reference runs.
+#[derive(Debug, clap::Args)]
+pub(super) struct ReferenceArgs {
+    /// CPU threads of the reference; 0: all cores
+    #[arg(short = 't', long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(..=1024))]
+    pub(super) threads: usize,
+}
+
+/// An open model, and the device that it is judged on.
+pub(super) struct Opened {
+    pub(super) file: ModelFile,
+    pub(super) model: Arc<Model>,
+    pub(super) tokenizer: Tokenizer,
+    pub(super) device: Option<Device>,
+}
+
+impl SubjectArgs {
+    /// Opens both, the device first.
+    ///
+    /// # Errors
+    /// When either cannot be had.
+    pub(super) fn open(&self) -> anyhow::Result<Opened> {
+        let device = self.device.device()?;
+        let file = ModelFile::open(self.model.source()?)?;
+        let (model, tokenizer) = (file.model()?, file.tokenizer()?);
+        Ok(Opened { file, model, tokenizer, device })
+    }
+}
+
+impl Opened {
+    /// The device's name.
+    pub(super) fn device_name(&self) -> String {
+        self.device.map_or_else(|| "the emulator".to_owned(), |device| device.description().name.clone())
+    }
+
+    /// The model on the device.
+    ///
+    /// # Errors
+    /// When it cannot run it.
+    pub(super) fn on_device(&self, options: GpuOptions) -> anyhow::Result<Box<dyn Backend>> {
+        let model = Arc::clone(&self.model);
+        let progress = &mut |_, _| ();
+        Ok(match self.device {
+            Some(device) => Box::new(GpuBackend::new(device.stream()?, model, options, progress)?),
+            None => Box::new(GpuBackend::new(Emulated::new(), model, options, progress)?),
+        })
+    }
+
+    /// The model on the CPU, on so many threads; 0: all cores.
+    ///
+    /// # Errors
+    /// When threads cannot be started.
+    pub(super) fn on_cpu(&self, threads: usize, exact: bool) -> anyhow::Result<Box<dyn Backend>> {
+        let options = CpuOptions { threads, exact };
+        Ok(Box::new(CpuBackend::new(Arc::clone(&self.model), options).context("the CPU's reference")?))
+    }
+}
+
+/// What a kind of activations is called.
+pub(super) const fn kind_name(kind: ActivationKind) -> &'static str {
+    match kind {
+        ActivationKind::F16 => "f16",
+        ActivationKind::Q8 => "8-bit",
+    }
+}

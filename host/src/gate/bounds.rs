@@ -1,0 +1,103 @@
+//! By how much results of kernels may be off, as their numeric contracts say.
+
+use gpu::quant::planes::{PIECE_ELEMENTS, Pieces, RUN_ELEMENTS};
+use gpu::quant::{Format, with_block};
+
+use crate::cuda::{Owner, Queue};
+
+/// The rounding of f32: half a unit in the last place of 1.
+pub const EPSILON: f64 = f32::EPSILON as f64 / 2.0;
+
+/// What bounds are multiplied with that count roundings of the exact sums: those of the computed ones, which
+/// are off themselves, are less than a hundredth larger.
+pub const FIRST_ORDER: f64 = 1.01;
+
+/// Roundings to nearest of an f32 that a product on the tensor cores of a device adds to a sum at most, for
+/// each element of K, see [`tensor_core_error`].
+///
+/// 4 products or more are added to a sum at once. Each of these 5 is cut off where the largest has its
+/// last bit, or later, and so is the result: but for the largest 5 times 2 roundings at most.
+pub const DEVICE_ROUNDINGS: f64 = 2.5;
+
+/// The same of the emulator: one after each product.
+pub const EMULATOR_ROUNDINGS: f64 = 1.0;
+
+/// [`DEVICE_ROUNDINGS`] or [`EMULATOR_ROUNDINGS`].
+#[must_use]
+pub fn roundings_of_a_product(queue: &impl Queue) -> f64 {
+    match queue.owner() {
+        Owner::Emulator(_) => EMULATOR_ROUNDINGS,
+        Owner::Device(_) => DEVICE_ROUNDINGS,
+    }
+}
+
+/// By how much an element of a product on the tensor cores may be off whose factors are these, in order of
+/// k: the sum goes in steps of 16, within which products may be added in any order. No number that
+/// occurs in a step is larger than the sum before it and the sizes of its products together.
+///
+/// How tensor cores add: Fasi, Higham, Mikaitis and Pranesh, Numerical behavior of NVIDIA tensor cores,
+/// PeerJ Computer Science 7:e330, 2021.
+#[must_use]
+pub fn tensor_core_error(factors: &[(f64, f64)], roundings_of_a_product: f64) -> f64 {
+    let (mut sum, mut roundings) = (0.0_f64, 0.0);
+    for step in factors.chunks(16) {
+        let size: f64 = step.iter().map(|(a, b)| (a * b).abs()).sum();
+        roundings += step.len() as f64 * roundings_of_a_product * (sum.abs() + size);
+        sum += step.iter().map(|(a, b)| a * b).sum::<f64>();
+    }
+    FIRST_ORDER * EPSILON * roundings
+}
+
+/// By how much an element of a product of 8-bit quants on the tensor cores may be off. A factor is an element
+/// of the input and of the weights; `mins` are the weights' minimums.
+///
+/// Of a group: the integers' sum times the weights' scale, its sum with what was before, both sums of the
+/// input, which come rounded, their own sum, and what is left after the minimum. Then the weights, which
+/// dequantizing rounds.
+///
+/// # Panics
+/// If the format is not quantized.
+#[must_use]
+pub fn integer_error(format: Format, factors: &[(f64, f64)], mins: &[f64]) -> f64 {
+    let group = with_block!(format, quantized B => {
+        if <B as Pieces>::ONE_SCALE { PIECE_ELEMENTS } else { RUN_ELEMENTS }
+    }, else unreachable!("{format} is not quantized")) as usize;
+    let (mut sum, mut roundings) = (0.0_f64, 0.0);
+    for (factors, mins) in factors.chunks(group).zip(mins.chunks(group)) {
+        let min = mins[0];
+        let scaled: f64 = factors.iter().map(|(x, w)| x * (w + min)).sum();
+        sum += scaled;
+        roundings += scaled.abs() + sum.abs();
+        if min != 0.0 {
+            let of_input = |factors: &[(f64, f64)]| factors.iter().map(|(x, _)| x).sum::<f64>();
+            let sums: f64 = factors.chunks(RUN_ELEMENTS as usize).map(|run| of_input(run).abs()).sum();
+            sum -= min * of_input(factors);
+            roundings += 2.0 * min.abs() * sums + sum.abs();
+        }
+        roundings += factors.iter().map(|(x, w)| (x * w).abs()).sum::<f64>();
+    }
+    FIRST_ORDER * EPSILON * roundings
+}
+
+/// By how much an element of a product of few rows may be off, of an input row, a row of weights and a bias.
+///
+/// A weight is `s q - m`, and both terms are at most as large as the largest of some random weights
+/// of its row times four. A lane rounds three times for each of its pieces and run, or once for each
+/// of its elements where those are summed one by one; then there are the butterfly and the bias.
+#[must_use]
+pub fn matvec_error(input: &[f64], weights: &[f32], bias: f32, is_q8: bool) -> f64 {
+    let largest = weights.iter().fold(0.0_f32, |m, w| m.max(w.abs()));
+    let inputs: f64 = input.iter().map(|x| x.abs()).sum();
+    let steps = (weights.len() as f64 / 1024.0).ceil();
+    let roundings = if is_q8 { 6.0 * steps } else { 38.0 * steps } + 8.0;
+    EPSILON * roundings * (4.0 * f64::from(largest) * inputs + f64::from(bias.abs()))
+}
+
+/// By how much, relatively, a norm over rows of this width may be off: a thread's squares, 5 of a
+/// butterfly, 16 of the partial sums, 2 of mean and epsilon count half; the root is off by 2^-22.9; two
+/// products round.
+#[must_use]
+pub fn norm_error(width: usize) -> f64 {
+    let steps = (4 * width.div_ceil(2048) + 23) as f64;
+    (steps / 2.0 + 2.0) * EPSILON + (-22.9_f64).exp2()
+}

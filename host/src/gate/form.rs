@@ -1,0 +1,125 @@
+//! Rows of activations in each form that kernels write, read back as numbers.
+
+use bytemuck::Pod;
+use gpu::product::Q8Row;
+use half::f16;
+
+use crate::cuda::ViewMut;
+use crate::cuda::ops::RowsMut;
+
+/// A form of rows, named by its element.
+pub trait Form {
+    /// The end of the names of kernels that write it.
+    const NAME: &'static str;
+    /// What it is stored as.
+    type Element: Pod + std::fmt::Debug;
+    /// What launchers take.
+    type Out<'a>: RowsMut;
+
+    /// A view, as launchers take it.
+    fn target(view: ViewMut<'_, Self::Element>) -> Self::Out<'_>;
+
+    /// Elements of a row of `width` values.
+    fn elements(width: usize) -> usize;
+
+    /// The values of rows of `width`.
+    ///
+    /// # Errors
+    /// What contradicts itself in them.
+    fn values(rows: &[Self::Element], width: usize) -> Result<Vec<f32>, String>;
+
+    /// By how much an element may be off from one that is computed exactly and rounded once to the
+    /// form. `row` is all of the row.
+    fn rounding(row: &[f64], column: usize) -> f64;
+}
+
+impl Form for f32 {
+    const NAME: &'static str = "f32";
+    type Element = Self;
+    type Out<'a> = ViewMut<'a, Self>;
+
+    fn target(view: ViewMut<'_, Self>) -> ViewMut<'_, Self> {
+        view
+    }
+
+    fn elements(width: usize) -> usize {
+        width
+    }
+
+    fn values(rows: &[Self], _: usize) -> Result<Vec<Self>, String> {
+        Ok(rows.to_vec())
+    }
+
+    fn rounding(_: &[f64], _: usize) -> f64 {
+        0.0
+    }
+}
+
+impl Form for f16 {
+    const NAME: &'static str = "f16";
+    type Element = Self;
+    type Out<'a> = ViewMut<'a, Self>;
+
+    fn target(view: ViewMut<'_, Self>) -> ViewMut<'_, Self> {
+        view
+    }
+
+    fn elements(width: usize) -> usize {
+        width
+    }
+
+    fn values(rows: &[Self], _: usize) -> Result<Vec<f32>, String> {
+        Ok(rows.iter().map(|x| x.to_f32()).collect())
+    }
+
+    /// Half a unit in the last of 11 digits, or of the smallest number there is.
+    fn rounding(row: &[f64], column: usize) -> f64 {
+        (row[column].abs() * (-11.0_f64).exp2() * 1.001).max((-25.0_f64).exp2())
+    }
+}
+
+/// The element of q8 rows: bytes, of which a value has more than one.
+#[derive(Clone, Copy, Debug)]
+pub struct Q8;
+
+impl Form for Q8 {
+    const NAME: &'static str = "q8";
+    type Element = u8;
+    type Out<'a> = ViewMut<'a, u8>;
+
+    fn target(view: ViewMut<'_, u8>) -> ViewMut<'_, u8> {
+        view
+    }
+
+    fn elements(width: usize) -> usize {
+        Q8Row::new(width as u32).bytes() as usize
+    }
+
+    fn values(rows: &[u8], width: usize) -> Result<Vec<f32>, String> {
+        let layout = Q8Row::new(width as u32);
+        let (scales, sums) = (layout.scales() as usize, layout.sums() as usize);
+        let f32_at =
+            |row: &[u8], at: usize| f32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
+        let mut values = Vec::new();
+        for row in rows.chunks_exact((layout.bytes() as usize).max(1)) {
+            for (run, quants) in row[..width].chunks(16).enumerate() {
+                let quants = quants.iter().map(|&q| f32::from(q.cast_signed()));
+                let scale = f32_at(row, scales + run / 2 * 4);
+                let (sum, expected) = (f32_at(row, sums + run * 4), scale * quants.clone().sum::<f32>());
+                // A scale that is NaN shows in the values.
+                if sum != expected && !scale.is_nan() {
+                    return Err(format!("the sum of run {run} is {sum}, its quants have {expected}"));
+                }
+                values.extend(quants.map(|q| scale * q));
+            }
+        }
+        Ok(values)
+    }
+
+    /// Half a step, and what the roundings of the scale and of its inverse move the quant by.
+    fn rounding(row: &[f64], column: usize) -> f64 {
+        let block = &row[column / 32 * 32..][..32];
+        let largest = block.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
+        largest / 127.0 * 0.5002
+    }
+}

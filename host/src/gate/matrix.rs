@@ -1,0 +1,159 @@
+//! Random operands of products: what kernels read, and the numbers that it stands for.
+
+use gpu::product::Q8Row;
+use gpu::quant::planes::{pack_row, plane_row_bytes};
+use gpu::quant::{Format, dequantize_row};
+use half::f16;
+
+use super::random::{Random, normal, normals, random_blocks};
+
+/// Rows of activations as a kernel gets them, and their values.
+#[derive(Clone, Debug)]
+pub struct Rows<E> {
+    /// What the kernel reads.
+    pub elements: Vec<E>,
+    /// `m × k`, exact.
+    pub values: Vec<f64>,
+    /// How many rows.
+    pub m: usize,
+}
+
+impl<E: Copy> Rows<E> {
+    /// A row alone.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[must_use]
+    pub fn row(&self, row: usize) -> Self {
+        let (elements, values) = (self.elements.len() / self.m, self.values.len() / self.m);
+        Self {
+            elements: self.elements[row * elements..][..elements].to_vec(),
+            values: self.values[row * values..][..values].to_vec(),
+            m: 1,
+        }
+    }
+}
+
+impl Rows<f16> {
+    /// Random rows of `k` elements of a deviation of 1.
+    pub fn random(m: usize, k: usize, random: &mut Random) -> Self {
+        let elements: Vec<f16> = (0..m * k).map(|_| f16::from_f64(normal(random))).collect();
+        Self { values: elements.iter().map(|x| x.to_f64()).collect(), elements, m }
+    }
+}
+
+impl Rows<u8> {
+    /// Random rows of `k` values of a deviation of 1, as q8 ([`gpu::product::activations`]).
+    ///
+    /// # Panics
+    /// If `k` is not a multiple of 32.
+    pub fn random(m: usize, k: usize, random: &mut Random) -> Self {
+        assert!(k.is_multiple_of(32), "{k} values are no whole blocks");
+        let layout = Q8Row::new(k as u32);
+        let (scales, sums, bytes) =
+            (layout.scales() as usize, layout.sums() as usize, layout.bytes() as usize);
+        let mut all = Self { elements: vec![0; m * bytes], values: Vec::with_capacity(m * k), m };
+        for i in 0..m {
+            let row = &mut all.elements[i * bytes..][..bytes];
+            for (block, x) in normals(random, k).chunks_exact(32).enumerate() {
+                let scale = x.iter().fold(0.0_f32, |most, x| most.max(x.abs())) / 127.0;
+                let quants: Vec<i8> = x.iter().map(|x| (x / scale).round() as i8).collect();
+                all.values.extend(quants.iter().map(|&q| f64::from(scale) * f64::from(q)));
+                row[32 * block..][..32].copy_from_slice(bytemuck::cast_slice(&quants));
+                row[scales + 4 * block..][..4].copy_from_slice(&scale.to_le_bytes());
+                for (half, quants) in quants.chunks_exact(16).enumerate() {
+                    let sum: i32 = quants.iter().map(|&q| i32::from(q)).sum();
+                    let at = sums + 8 * block + 4 * half;
+                    row[at..][..4].copy_from_slice(&(scale * sum as f32).to_le_bytes());
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Weights as a kernel gets them, and their values.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    /// The format.
+    pub format: Format,
+    /// Rows and columns.
+    pub shape: [usize; 2],
+    /// As they stand in a file.
+    pub blocks: Vec<u8>,
+    /// As the kernels read them, see [`gpu::quant::planes`].
+    pub planes: Vec<u8>,
+    /// `n × k`.
+    pub values: Vec<f32>,
+    /// What is added to each row of the product.
+    pub bias: Option<Vec<f32>>,
+}
+
+impl Matrix {
+    /// `n × k` random weights of a deviation of 1.
+    ///
+    /// # Panics
+    /// If rows of `k` are not whole blocks.
+    #[must_use]
+    pub fn random(format: Format, shape @ [n, k]: [usize; 2], random: &mut Random) -> Self {
+        Self::new(format, shape, &random_blocks(format, n * k, 1.0, random))
+    }
+
+    /// The weights in these blocks.
+    ///
+    /// # Panics
+    /// If these are not the blocks of such a matrix.
+    #[must_use]
+    pub fn new(format: Format, shape @ [n, k]: [usize; 2], blocks: &[u8]) -> Self {
+        let mut values = vec![f32::NAN; n * k];
+        dequantize_row(format, blocks, &mut values).expect("whole blocks");
+        let row = plane_row_bytes(format, k).expect("a row of moderate length") as usize;
+        let mut planes = vec![0xff; n * row];
+        for i in 0..n {
+            let blocks = &blocks[i * (blocks.len() / n)..][..blocks.len() / n];
+            pack_row(format, blocks, &mut planes[i * row..][..row]).expect("a row and its planes");
+        }
+        Self { format, shape, blocks: blocks.to_vec(), planes, values, bias: None }
+    }
+
+    /// With a bias for each row.
+    #[must_use]
+    pub fn with_bias(self, random: &mut Random) -> Self {
+        Self { bias: Some(normals(random, self.shape[0])), ..self }
+    }
+
+    /// The first rows of it, without their values.
+    #[must_use]
+    pub fn rows(&self, rows: usize) -> Self {
+        let planes = self.planes[..self.planes.len() / self.shape[0] * rows].to_vec();
+        let (blocks, values) = (Vec::new(), Vec::new());
+        Self { format: self.format, shape: [rows, self.shape[1]], blocks, planes, values, bias: None }
+    }
+
+    /// The minimum of each weight, which is what it would be if its quant were zero, negated.
+    ///
+    /// # Panics
+    /// For what [`rows`](Self::rows) has made.
+    #[must_use]
+    pub fn mins(&self) -> Vec<f64> {
+        let quants = match self.format {
+            Format::Q4_0 => 2..18,
+            Format::Q4_1 => 4..20,
+            Format::Q5_0 => 2..22,
+            Format::Q5_1 => 4..24,
+            Format::Q2_K => 16..80,
+            Format::Q3_K => 0..96,
+            Format::Q4_K => 16..144,
+            Format::Q5_K => 16..176,
+            Format::Q6_K => 0..192,
+            _ => return vec![0.0; self.values.len()],
+        };
+        let mut blocks = self.blocks.clone();
+        for block in blocks.chunks_exact_mut(self.format.block_bytes()) {
+            block[quants.clone()].fill(0);
+        }
+        let mut values = vec![f32::NAN; self.values.len()];
+        dequantize_row(self.format, &blocks, &mut values).expect("whole blocks");
+        values.into_iter().map(|value| -f64::from(value)).collect()
+    }
+}

@@ -1,0 +1,97 @@
+//! The `matvec` kernels against f64.
+
+use gpu::quant::Format;
+use half::f16;
+
+use super::trial::{Red, Trial};
+use super::{Parity, quantized, suffix};
+use crate::cuda::Queue;
+use crate::cuda::ops::{self, Output, PlaneMatrix};
+use crate::gate::bounds::matvec_error;
+use crate::gate::matrix::{Matrix, Rows};
+
+/// The kernel for weights of a format and so many rows in a pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Matvec {
+    format: Format,
+    is_q8: bool,
+    at_once: usize,
+}
+
+impl Parity for Matvec {
+    const FAMILY: &'static str = "matvec";
+
+    fn all() -> Vec<Self> {
+        let q8 =
+            quantized().flat_map(|format| [1, 2, 4, 8].map(|at_once| Self { format, is_q8: true, at_once }));
+        let halves = Format::ALL.into_iter();
+        let f16 = halves.flat_map(|format| [1, 4].map(|at_once| Self { format, is_q8: false, at_once }));
+        q8.chain(f16).collect()
+    }
+
+    fn kernel(&self) -> String {
+        let &Self { format, is_q8, at_once } = self;
+        let kind = if is_q8 { "q8" } else { "f16" };
+        let rows = if at_once == 1 { String::new() } else { format!("_x{at_once}") };
+        format!("matvec_{kind}_{}{rows}", suffix(format))
+    }
+
+    fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
+        let &Self { is_q8, at_once, .. } = self;
+        // Rows that this kernel is launched for, full passes and others.
+        let (few, many) = match (at_once, is_q8) {
+            (1, _) => (1, 1),
+            (2, _) => (2, 2),
+            (4, true) => (3, 4),
+            (4, false) => (2, 9),
+            _ => (5, 17),
+        };
+        // Blocks of 256; lanes with one piece more than others, and steps with none.
+        let quick = [[few, 3, 256], [many, 2, 2304]];
+        for shape in trial.cases(&quick, &[[few, 5, 4352]], &[[many, 129, 18_944]]) {
+            if is_q8 {
+                let rows = Rows::<u8>::random(shape[0], shape[2], &mut trial.random);
+                let input = trial.input("input", &rows.elements, 16)?;
+                play(trial, self, shape, &rows.values, |queue, outputs, rows| {
+                    Ok(ops::matvec_q8(queue, outputs, input.view(), rows)?)
+                })?;
+            } else {
+                let rows = Rows::<f16>::random(shape[0], shape[2], &mut trial.random);
+                let input = trial.input("input", &rows.elements, 16)?;
+                play(trial, self, shape, &rows.values, |queue, outputs, rows| {
+                    Ok(ops::matvec_f16(queue, outputs, input.view(), rows)?)
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn play<'a, Q: Queue>(
+    trial: &mut Trial<'a, Q>,
+    &Matvec { format, is_q8, .. }: &Matvec,
+    [rows, n, k]: [usize; 3],
+    values: &[f64],
+    launch: impl Fn(&crate::cuda::Noted<'a, Q>, &[Output<'_>], usize) -> Result<(), Red>,
+) -> Result<(), Red> {
+    let case = format!("{rows} × {n} × {k}");
+    let matrix = Matrix::random(format, [n, k], &mut trial.random).with_bias(&mut trial.random);
+    let biases = matrix.bias.as_deref().unwrap_or_default();
+    let bytes = trial.input("weights", &matrix.planes, 16)?;
+    let bias = trial.input("bias", biases, 4)?;
+    let found = trial.output(&case, rows * n, 4, |queue, out| {
+        let weights = PlaneMatrix { bytes: bytes.view(), format, rows: n, columns: k };
+        launch(queue, &[Output { out, weights, bias: Some(bias.view()) }], rows)
+    })?;
+    let parts = |i: usize| (&values[i / n * k..][..k], &matrix.values[i % n * k..][..k], biases[i % n]);
+    let exact = |i: usize| {
+        let (input, weights, bias) = parts(i);
+        let products = input.iter().zip(weights).map(|(x, &w)| x * f64::from(w));
+        products.sum::<f64>() + f64::from(bias)
+    };
+    let expected: Vec<f64> = (0..rows * n).map(exact).collect();
+    trial.compare(&case, &found, &expected, |i| {
+        let (input, weights, bias) = parts(i);
+        matvec_error(input, weights, bias, is_q8)
+    })
+}

@@ -1,0 +1,214 @@
+//! Every kernel that models use, in every format, over ragged shapes, against references in f64.
+//!
+//! | file | kernels |
+//! | --- | --- |
+//! | `embed` | `embed_<format>` |
+//! | `norm` | `residual_norm_<form>` |
+//! | `rope` | `rope_kv` |
+//! | `convert`, `gated` | `convert_<form>`, `gated_<form>` |
+//! | `product`, `matvec` | `matmul_f16_<format>`, `matmul_q8_<format>`, `matvec_<form>_<format>` |
+//! | `attention`, `steps` | `fa_prefill_…`, `attn_naive`; `attn_decode…`, `attn_combine_<form>` |
+//! | `argmax` | `argmax_parts`, `argmax` |
+//! | `trial` | one kernel's cases, as they are played and judged |
+
+pub mod argmax;
+pub mod attention;
+pub mod convert;
+pub mod embed;
+pub mod gated;
+pub mod matvec;
+pub mod norm;
+pub mod product;
+pub mod rope;
+pub mod steps;
+mod trial;
+
+use gpu::quant::Format;
+use serde::Serialize;
+
+pub use trial::{Extent, Red, Trial, Worst};
+
+use crate::cuda::Queue;
+
+/// The first seed of random inputs; each kernel has its own.
+pub const SEED: u64 = 42;
+
+/// A kernel, with the cases that it is played in.
+pub trait Parity: Sized {
+    /// What `--kernel` calls it together with others.
+    const FAMILY: &'static str;
+
+    /// All kernels of the family.
+    fn all() -> Vec<Self>;
+
+    /// The exported name.
+    fn kernel(&self) -> String;
+
+    /// Plays all cases; the trial keeps the worst element.
+    ///
+    /// # Errors
+    /// [`Red`]: what is wrong besides elements.
+    fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red>;
+}
+
+/// What came of one kernel.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The kernel's family.
+    pub family: &'static str,
+    /// Its exported name.
+    pub kernel: String,
+    /// Cases that were compared.
+    pub cases: usize,
+    /// Elements of these.
+    pub elements: usize,
+    /// The element that is nearest to its bound, or farthest outside.
+    pub worst: Option<Worst>,
+    /// Why it is red, in words.
+    pub red: Option<String>,
+}
+
+impl Row {
+    /// Whether all of it was within its bounds.
+    #[must_use]
+    pub fn is_green(&self) -> bool {
+        // Nothing compared is nothing shown.
+        self.red.is_none() && self.elements > 0 && self.worst.as_ref().is_some_and(Worst::is_within)
+    }
+}
+
+macro_rules! checks {
+    ($($Kernel:ident: $type:ty,)*) => {
+        /// A kernel of any family.
+        #[derive(Clone, Copy, Debug)]
+        pub enum Check {
+            $(
+                #[doc = concat!("One of [`", stringify!($type), "`].")]
+                $Kernel($type),
+            )*
+        }
+
+        impl Check {
+            /// All kernels of all families.
+            #[must_use]
+            pub fn all() -> Vec<Self> {
+                let mut all = Vec::new();
+                $(all.extend(<$type as Parity>::all().into_iter().map(Self::$Kernel));)*
+                all
+            }
+
+            /// The family.
+            #[must_use]
+            pub const fn family(&self) -> &'static str {
+                match self {
+                    $(Self::$Kernel(_) => <$type as Parity>::FAMILY,)*
+                }
+            }
+
+            /// The exported name.
+            #[must_use]
+            pub fn kernel(&self) -> String {
+                match self {
+                    $(Self::$Kernel(kernel) => kernel.kernel(),)*
+                }
+            }
+
+            fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
+                match self {
+                    $(Self::$Kernel(kernel) => kernel.play(trial),)*
+                }
+            }
+        }
+    };
+}
+
+checks! {
+    Embed: embed::Embed,
+    NormF32: norm::NormF32,
+    NormF16: norm::NormF16,
+    NormQ8: norm::NormQ8,
+    RopeKv: rope::RopeKv,
+    MatmulF16: product::MatmulF16,
+    MatmulQ8: product::MatmulQ8,
+    Convert: convert::Convert,
+    Matvec: matvec::Matvec,
+    Attention: attention::PromptAttention,
+    Steps: steps::StepAttention,
+    GatedF32: gated::GatedF32,
+    GatedF16: gated::GatedF16,
+    GatedQ8: gated::GatedQ8,
+    Argmax: argmax::Argmax,
+}
+
+impl Check {
+    /// Plays the kernel's cases on a queue.
+    pub fn run<Q: Queue>(&self, queue: &Q, extent: Extent) -> Row {
+        let mut trial = Trial::new(queue, extent, SEED);
+        let (kernel, played) = (self.kernel(), self.play(&mut trial));
+        let tally = trial.into_tally();
+        let outside = || {
+            let worst = tally.worst.as_ref().filter(|worst| !worst.is_within())?;
+            let Worst { case, index, found, expected, bound } = worst;
+            let off = worst.off();
+            Some(format!(
+                "{case}: [{index}] is {found}, expected {expected}, off by {off:.3e}, at most {bound:.3e}"
+            ))
+        };
+        let red = match played {
+            Err(red) => Some(red.to_string()),
+            Ok(()) if !tally.launched.contains(kernel.as_str()) => {
+                let launched: Vec<_> = tally.launched.iter().copied().collect();
+                Some(format!("it was not launched, {} was", launched.join(", ")))
+            }
+            Ok(()) => outside(),
+        };
+        let (cases, elements, worst) = (tally.cases, tally.elements, tally.worst);
+        Row { family: self.family(), kernel, cases, elements, worst, red }
+    }
+}
+
+/// The end of the names of kernels for a format.
+fn suffix(format: Format) -> String {
+    format.to_string().to_lowercase()
+}
+
+/// The formats that have blocks.
+fn quantized() -> impl Iterator<Item = Format> {
+    Format::ALL.into_iter().filter(|format| format.block_elements() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What models do not use: kernels for learning, probes, other tiles, the first products, and what no
+    /// backend launches.
+    const UNUSED: [&str; 12] = [
+        "vector_add",
+        "block_sum",
+        "transpose_conflicted",
+        "transpose_padded",
+        "rms_norm",
+        "matmul_f16",
+        "matmul_f16_q4_k_m64",
+        "matmul_f16_q4_k_m256",
+        "matmul_f16_q4_k_warps4",
+        "matmul_q8_q4_k_m64",
+        "top_k",
+        "top_k_keys",
+    ];
+
+    #[test]
+    fn every_kernel_that_models_use_is_checked() {
+        let mut checked: Vec<String> = Check::all().iter().map(Check::kernel).collect();
+        for entry in gpu::kernels::ALL {
+            let is_checked = checked.iter().position(|kernel| kernel == entry.name);
+            let is_unused = UNUSED.contains(&entry.name) || entry.name.starts_with("probe_");
+            assert!(is_checked.is_some() != is_unused, "{}", entry.name);
+            if let Some(at) = is_checked {
+                checked.swap_remove(at);
+            }
+        }
+        assert!(checked.is_empty(), "no kernels, or listed twice: {checked:?}");
+    }
+}

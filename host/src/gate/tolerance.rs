@@ -1,0 +1,186 @@
+//! Whole models: a GPU's or the emulator's logits against those of the CPU's exact mode.
+
+use serde::Serialize;
+
+use super::compare::{Comparison, Summary};
+use super::passage::Passage;
+use crate::cuda::backend::ActivationKind;
+use crate::sampling::SamplingError;
+use crate::session::{Session, SessionError};
+
+/// The largest reference's gap between its first two tokens at which another token may be chosen.
+pub const CLEAR_GAP: f64 = 0.5;
+
+/// By how much a logit may be off where products with quantized weights read such rows.
+#[must_use]
+pub const fn limit(kind: ActivationKind) -> f64 {
+    match kind {
+        ActivationKind::F16 => 0.1,
+        ActivationKind::Q8 => 1.0,
+    }
+}
+
+/// A model on something, to be held against the reference.
+pub struct Subject {
+    /// What it is called in the report.
+    pub name: String,
+    /// The model.
+    pub session: Session,
+    /// By how much a logit of a prompt and of a step may be off; none for a control, which shows what a
+    /// difference that is known to be benign comes to.
+    pub limits: Option<[f64; 2]>,
+}
+
+/// What came of one subject's prompts, or steps.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    /// The subject.
+    pub name: String,
+    /// `prompt` or `steps`.
+    pub phase: &'static str,
+    /// By how much a logit may be off, unless it is a control.
+    pub limit: Option<f64>,
+    /// The comparison.
+    pub comparison: Summary,
+}
+
+impl Line {
+    /// Why it is red, if it is.
+    #[must_use]
+    pub fn red(&self) -> Option<String> {
+        let limit = self.limit?;
+        let Summary { largest, unusable, positions, .. } = &self.comparison;
+        if let Some((passage, position)) = unusable {
+            return Some(format!("a logit of passage {passage}, position {position} is NaN or infinite"));
+        }
+        if *positions == 0 {
+            return Some("nothing was compared".to_owned());
+        }
+        // Written so that a NaN is red.
+        let is_within = largest.delta <= limit;
+        if !is_within {
+            return Some(format!(
+                "passage {}, position {}: the logit of token {} is {}, expected {}, off by {:.3}, at most {limit}",
+                largest.passage,
+                largest.position,
+                largest.token,
+                largest.found,
+                largest.expected,
+                largest.delta
+            ));
+        }
+        let clear = self.comparison.flips.iter().find(|flip| flip.gap > CLEAR_GAP)?;
+        Some(format!(
+            "passage {}, position {}: token {} instead of {}, which leads by {:.3}",
+            clear.passage, clear.position, clear.found, clear.expected, clear.gap
+        ))
+    }
+}
+
+/// What came of all.
+#[derive(Clone, Debug, Serialize)]
+pub struct Tolerance {
+    /// Two lines a subject.
+    pub lines: Vec<Line>,
+    /// Where the first subject's prompt, cut into other chunks, gave other bits.
+    pub chunks: Option<String>,
+}
+
+impl Tolerance {
+    /// What is red, in words.
+    #[must_use]
+    pub fn red(&self) -> Vec<String> {
+        let lines = self.lines.iter().filter_map(|line| {
+            let red = line.red()?;
+            Some(format!("{}, {}: {red}", line.name, line.phase))
+        });
+        lines.chain(self.chunks.clone()).collect()
+    }
+}
+
+/// Why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum ToleranceError {
+    /// A model could not be run.
+    #[error("{name}: {error}")]
+    Session {
+        /// Which one.
+        name: String,
+        /// What failed.
+        error: SessionError,
+    },
+    /// Nothing could be drawn.
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
+}
+
+/// Prompt tokens of a chunk of the control that has to give the same bits.
+const OTHER_CHUNK: usize = 7;
+
+/// Plays passages on the reference and on each subject; the first one's prompts a second time in other
+/// chunks. `progress` is told passages done.
+///
+/// # Errors
+/// [`ToleranceError`].
+pub fn run(
+    reference: &mut Session,
+    subjects: &mut [Subject],
+    passages: &[Passage],
+    progress: &mut dyn FnMut(usize),
+) -> Result<Tolerance, ToleranceError> {
+    let vocab_size = reference.config().vocab_size;
+    let play = |name: &str, session: &mut Session, passage: &Passage, batch| {
+        passage.play(session, batch).map_err(|error| ToleranceError::Session { name: name.to_owned(), error })
+    };
+    let mut comparisons = Vec::new();
+    for _ in subjects.iter() {
+        comparisons.push([Comparison::new(vocab_size)?, Comparison::new(vocab_size)?]);
+    }
+    let mut chunks = None;
+    for (number, passage) in passages.iter().enumerate() {
+        let batch = reference.prompt_rows();
+        let expected = play("the reference", reference, passage, batch)?;
+        for (index, (subject, comparisons)) in subjects.iter_mut().zip(&mut comparisons).enumerate() {
+            let batch = subject.session.prompt_rows();
+            let found = play(&subject.name, &mut subject.session, passage, batch)?;
+            for ((comparison, expected), found) in comparisons.iter_mut().zip(&expected).zip(&found) {
+                comparison.add(number, expected, found, vocab_size)?;
+            }
+            if index == 0 && chunks.is_none() {
+                let again = play(&subject.name, &mut subject.session, passage, OTHER_CHUNK)?;
+                chunks = other_bits(&found, &again, vocab_size).map(|what| {
+                    format!("{}: passage {number} in chunks of {OTHER_CHUNK}: {what}", subject.name)
+                });
+            }
+        }
+        progress(number + 1);
+    }
+    let mut lines = Vec::new();
+    for (subject, [prompt, steps]) in subjects.iter().zip(comparisons) {
+        let name = subject.name.clone();
+        let [prompt_limit, step_limit] = subject.limits.map_or([None; 2], |limits| limits.map(Some));
+        lines.push(Line {
+            name: name.clone(),
+            phase: "prompt",
+            limit: prompt_limit,
+            comparison: prompt.summary(),
+        });
+        lines.push(Line { name, phase: "steps", limit: step_limit, comparison: steps.summary() });
+    }
+    Ok(Tolerance { lines, chunks })
+}
+
+/// The first logit whose bits differ.
+fn other_bits(one: &[Vec<f32>; 2], other: &[Vec<f32>; 2], vocab_size: usize) -> Option<String> {
+    for (phase, (one, other)) in ["prompt", "steps"].into_iter().zip(one.iter().zip(other)) {
+        let differs = |(a, b): (&f32, &f32)| a.to_bits() != b.to_bits();
+        if let Some(at) = one.iter().zip(other).position(differs) {
+            let (position, token) = (at / vocab_size, at % vocab_size);
+            return Some(format!(
+                "{phase}, position {position}: the logit of token {token} is {}, it was {} in one chunk",
+                other[at], one[at]
+            ));
+        }
+    }
+    None
+}
