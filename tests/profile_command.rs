@@ -55,7 +55,7 @@ fn the_command_reports_counters_of_the_emulator() {
     let table = lanemap(&run);
     assert!(table.status.success());
     let table = text(&table.stdout);
-    assert!(table.starts_with("tg2 @ d3 of tiny:q8_0 on "), "{table}");
+    assert!(table.starts_with("tg2 @ d3 of synth:tiny:q8_0 on "), "{table}");
     let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).collect();
     assert_eq!(rows.len(), kernels.len() + 2, "{table}");
     assert!(rows.iter().all(|row| row.chars().count() == rows[0].chars().count()), "{table}");
@@ -71,6 +71,7 @@ fn what_cannot_be_profiled_is_refused_in_words() {
     refused(&["-p", "8", "-n", "2"], &["-n"]);
     refused(&["-p", "8", "--greedy"], &["--n-gen"]);
     assert_refused(&lanemap(&["--device", "cpu"]), 2, &["emulator", "cuda"]);
+    assert_refused(&lanemap(&["--device", "cuda:999"]), 1, &["cuda:999", "--device emulator"]);
     let unwritable = lanemap(&[&run[..], &["-p", "2", "--svg", "no/such/folder/x.svg"]].concat());
     assert_refused(&unwritable, 1, &["--svg", "no/such/folder"]);
 }

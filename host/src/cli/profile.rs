@@ -12,10 +12,11 @@ use anyhow::Context;
 use indicatif::ProgressBar;
 
 use super::UsageError;
-use super::device::{Chosen, Device};
+use super::device::Device;
 use super::load::ModelFile;
 use super::machine::{Activations, ModelArgs};
 use super::output::{note, to_stdout};
+use crate::cuda;
 use crate::profile::{Plan, Report, Task, on_device, on_emulator, write_trace};
 
 /// Tokens of the prompt when neither `-p` nor `-n` is given.
@@ -116,13 +117,7 @@ impl fmt::Display for Machine {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let device = match args.device {
         Machine::Emulator => None,
-        Machine::Device(device) => match device.resolve()? {
-            Chosen::Cuda(device) => Some(device),
-            Chosen::Cpu => {
-                let message = "there is no GPU to profile; --device emulator counts bytes without one";
-                return Err(UsageError(message.to_owned()).into());
-            }
-        },
+        Machine::Device(device) => Some(open(device)?),
     };
     let task = match args.n_gen {
         Some(steps) => Task::Decode { steps, greedy: args.greedy },
@@ -156,6 +151,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         write_file("--trace", path, |out| write_trace(out, &profile))?;
     }
     to_stdout(|out| if args.json { report.write_json(out) } else { report.write_table(out, task) })
+}
+
+/// The GPU, which there are kernels for.
+fn open(device: Device) -> anyhow::Result<cuda::Device> {
+    let index = if let Device::Cuda(index) = device { index } else { 0 };
+    let opened = cuda::Device::open(index).and_then(|opened| {
+        opened.description().variant()?;
+        Ok(opened)
+    });
+    opened.map_err(|error| {
+        anyhow::anyhow!("--device {device}: {error}; --device emulator counts bytes without a GPU")
+    })
 }
 
 /// Writes a file that a flag names.

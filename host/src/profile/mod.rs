@@ -29,6 +29,9 @@ pub use report::{Bound, Report, Row, Traffic};
 pub use run::{Plan, ProfileError, Task, on_device, on_emulator};
 pub use trace::write as write_trace;
 
+#[cfg(test)]
+pub(crate) use report::tests::report as test_report;
+
 use crate::cuda::Launched;
 use crate::experiment::timing::Spread;
 

@@ -226,13 +226,15 @@ impl Report {
         };
         let none = String::new;
         let floor = whole.floor_seconds;
+        let with_floor = self.kernels.iter().filter(|row| row.floor_seconds.is_some());
+        let with_floor: f64 = with_floor.filter_map(|row| row.seconds).sum();
         let lines = self.kernels.iter().map(line).chain([
             part(
                 "all kernels",
                 count(calls),
                 whole.kernels_seconds,
                 format!("{:.4}", floor * 1e3),
-                format!("{:.2}", whole.kernels_seconds / floor),
+                known((floor > 0.0).then(|| with_floor / floor), 2, 1.0),
             ),
             part("host and gaps", none(), whole.host_and_gaps_seconds, none(), none()),
             part("wall", none(), wall, none(), none()),
@@ -363,4 +365,93 @@ fn right_aligned<const N: usize>(
         }
     }
     rows
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use gpu::simt::{Dim3, Launch, Unit, Work};
+
+    use super::*;
+    use crate::cuda::Launched;
+    use crate::profile::{Ceiling, Plan, Times};
+
+    fn launch(kernel: &'static str, milliseconds: f64, work: Option<Work>) -> Measured {
+        let launch = Launch { grid: Dim3::linear(1), threads: 32, shared_bytes: 0 };
+        let seconds = milliseconds / 1e3;
+        let launched = Launched { kernel, launch, work, cost: Cost::Time { start: 0.0, seconds: 9.0 } };
+        Measured { launched, median: Some(seconds) }
+    }
+
+    /// Two steps: of two products, and of a kernel that nobody has counted. A device of 1 GB/s and 1 T/s.
+    pub(crate) fn report() -> (Report, Task) {
+        let ceiling = |rate| Ceiling { rate, measured: rate, source: "a test".to_owned() };
+        let ceilings = Ceilings { memory: ceiling(1e9), tensor_f16: Some(ceiling(1e12)), tensor_s8: None };
+        let many = Work::moving(1_000_000, 0).multiplying(2_000_000_000, Unit::TensorF16);
+        let few = Work::moving(1_500_000, 500_000).multiplying(1_000_000_000, Unit::Plain);
+        let step = [launch("many", 8.0, Some(many)), launch("few", 2.5, Some(few)), launch("new", 1.0, None)];
+        let task = Task::Decode { steps: 2, greedy: false };
+        let wall = Spread { median: 0.026, low: 0.025, high: 0.027 };
+        let profile = crate::profile::Profile {
+            plan: Plan { task, depth: 7, batch: None, repetitions: 3 },
+            description: "a device".to_owned(),
+            launches: [step, step].concat(),
+            times: Some(Times { wall, marked: 0.024, mark: 1e-6, ceilings }),
+        };
+        (Report::new(&profile, "a <model>".to_owned()), task)
+    }
+
+    #[test]
+    fn times_are_of_a_step_and_floors_of_what_takes_longer() {
+        let (report, task) = report();
+        let near = |found: Option<f64>, expected: f64| {
+            let found = found.unwrap();
+            assert!((found - expected).abs() < 1e-9, "{found}, {expected} expected");
+        };
+        let [many, few, new] = &report.kernels[..] else { panic!("{report:?}") };
+        assert_eq!((many.kernel, few.kernel, new.kernel), ("many", "few", "new"));
+        assert_eq!([many.calls, few.calls, new.calls], [1.0; 3]);
+        near(many.seconds, 8e-3);
+        near(many.share, 8.0 / 13.0);
+        near(many.floor_seconds, 4e-3);
+        near(many.ratio, 2.0);
+        near(few.floor_seconds, 2e-3);
+        near(few.ratio, 1.25);
+        assert_eq!((many.bound, few.bound, new.bound), (Some(Bound::Operations), Some(Bound::Memory), None));
+        assert!(new.floor_seconds.is_none() && new.ratio.is_none());
+        let whole = report.whole.as_ref().unwrap();
+        near(Some(whole.wall.median), 13e-3);
+        near(Some(whole.kernels_seconds), 11.5e-3);
+        near(Some(whole.host_and_gaps_seconds), 1.5e-3);
+        near(Some(whole.marked_seconds), 12e-3);
+        near(Some(whole.floor_seconds), 6e-3);
+        near(Some(whole.tokens_per_second), 2.0 / 0.026);
+
+        let mut out = Vec::new();
+        report.write_table(&mut out, task).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let expected = "\
+tg2 @ d7 of a <model> on a device
+median of 3 runs; numbers are of one step, the mean of 2
+
+| kernel        | calls | ms      | of the wall | floor, ms | ratio | floor by     |
+| ------------- | ----- | ------- | ----------- | --------- | ----- | ------------ |
+| many          |     1 |  8.0000 |      61.5 % |    4.0000 |  2.00 | tensor cores |
+| few           |     1 |  2.5000 |      19.2 % |    2.0000 |  1.25 | memory       |
+| new           |     1 |  1.0000 |       7.7 % |         ? |     ? | ?            |
+| all kernels   |     3 | 11.5000 |      88.5 % |    6.0000 |  1.75 |              |
+| host and gaps |       |  1.5000 |      11.5 % |           |       |              |
+| wall          |       | 13.0000 |     100.0 % |           |       |              |
+";
+        assert!(text.starts_with(expected), "{text}");
+        assert!(text.contains("-1.0000 ms to the wall") && text.contains("1.0 µs apart"), "{text}");
+
+        let mut out = Vec::new();
+        report.write_json(&mut out).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(json["kernels"][0]["bound"], "operations");
+        assert!(json["kernels"][2]["floor_seconds"].is_null());
+        assert_eq!(json["ceilings"]["memory"]["rate"], 1e9);
+    }
 }

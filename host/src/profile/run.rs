@@ -316,3 +316,50 @@ fn together(repetitions: &[Vec<Pass>]) -> Result<Vec<Measured>, ProfileError> {
     };
     Ok(last.iter().enumerate().map(measured).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use gpu::simt::{Dim3, Launch};
+
+    use super::*;
+    use crate::cuda::Launched;
+
+    /// A launch of each of these kernels, each so long, with gaps of 1 s.
+    fn pass(kernels: &[(&'static str, f64)]) -> Pass {
+        let mut start = 0.0;
+        let launched = |&(kernel, seconds): &(&'static str, f64)| {
+            let launch = Launch { grid: Dim3::linear(1), threads: 32, shared_bytes: 0 };
+            let cost = Cost::Time { start, seconds };
+            start += seconds + 1.0;
+            Launched { kernel, launch, work: None, cost }
+        };
+        Pass { launches: kernels.iter().map(launched).collect(), giving: Duration::ZERO }
+    }
+
+    #[test]
+    fn launches_have_their_median_and_stand_as_they_did_last() {
+        let repetition = |a, b| vec![pass(&[("a", a), ("b", b)]), pass(&[("a", 10.0 * a)])];
+        let launches = together(&[repetition(3.0, 5.0), repetition(9.0, 4.0), repetition(1.0, 7.0)]).unwrap();
+        let found: Vec<_> = launches
+            .iter()
+            .map(|launch| (launch.launched.kernel, launch.median.unwrap(), launch.launched.cost))
+            .collect();
+        let at = |start, seconds| Cost::Time { start, seconds };
+        assert_eq!(found, [("a", 3.0, at(0.0, 1.0)), ("b", 5.0, at(2.0, 7.0)), ("a", 30.0, at(9.0, 10.0))]);
+        assert_eq!(span(&repetition(3.0, 5.0)[0]), 9.0);
+        assert!(together(&[]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn other_launches_when_repeated_are_an_error() {
+        let text = |first: &[(&'static str, f64)], then: &[(&'static str, f64)]| {
+            together(&[vec![pass(first)], vec![pass(then)]]).unwrap_err().to_string()
+        };
+        let (a, b) = (("a", 1.0), ("b", 1.0));
+        assert!(text(&[a, a], &[a, b]).contains("launch 1 was a, then b"));
+        assert!(text(&[a, b], &[a]).contains("launch 1 was b, then none"));
+        assert!(text(&[a], &[a, b]).contains("launch 1 was none, then b"));
+    }
+}

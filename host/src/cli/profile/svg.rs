@@ -190,6 +190,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_bar_is_the_wall() {
+        let (report, _) = crate::profile::test_report();
+        let svg = render(&report);
+        assert!(svg.contains("<title>many: 8.0000 (1)</title>") && svg.contains("host and gaps"), "{svg}");
+        assert!(svg.contains("a &lt;model&gt;: 13.0000 ms") && !svg.contains("<model>"), "{svg}");
+        assert!(!svg.contains("NaN") && !svg.contains("inf") && !svg.contains("{title}"), "{svg}");
+        // 8 of 13 ms are 8/13 of the bar, and half of that is floor.
+        let widths = [912.0 * 8.0 / 13.0, 912.0 * 4.0 / 13.0, 912.0 * 1.5 / 13.0];
+        for width in widths.map(|width| format!("width=\"{width:.2}\"")) {
+            assert!(svg.contains(&width), "{width}: {svg}");
+        }
+    }
+
+    #[test]
     fn kernels_have_colours_of_their_own() {
         assert_eq!((0..32).map(colour).collect::<HashSet<_>>().len(), 32);
     }
