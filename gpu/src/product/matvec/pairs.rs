@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use super::super::activations::{Activations, AsF16, AsQ8, Q8_BLOCK, Q8Row};
+use super::super::activations::{AsF16, AsQ8, Q8_BLOCK, Q8Row};
 use super::names::Named;
 use crate::quant::Block;
 use crate::quant::planes::{EIGHT, Numbers, PIECE_ELEMENTS, Pieces, Planes, RUNS, Run};
