@@ -12,6 +12,7 @@ mod rows;
 
 use std::cell::RefCell;
 
+use gpu::product::PanelF16;
 use gpu::quant::f16;
 use lanemap::cuda::ops::{self, Delta};
 use lanemap::cuda::{Error, ViewMut};
@@ -115,6 +116,7 @@ impl Case {
 fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
     check_elements::<f32, M>(machine);
     check_elements::<f16, M>(machine);
+    check_elements::<PanelF16, M>(machine);
     check_elements::<Q8, M>(machine);
 }
 
@@ -154,6 +156,7 @@ fn check_elements<F: Form, M: Machine>(machine: &M) {
 fn a_row_has_the_same_bits_beside_any_others<M: Machine>(machine: &M) {
     check_rows::<f32, M>(machine);
     check_rows::<f16, M>(machine);
+    check_rows::<PanelF16, M>(machine);
     check_rows::<Q8, M>(machine);
 }
 

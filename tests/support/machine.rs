@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 use gpu::simt::emulator::{Counters, GlobalTraffic};
-use lanemap::cuda::{self, Buffer, Device, Emulated, Error, Queue, Stream, View, ViewMut};
+use lanemap::cuda::{self, Buffer, Device, Emulated, Error, ModelQueue, Queue, Stream, View, ViewMut};
 
 /// Makes of each body, a function of a [`Machine`], one test on the emulator and one on a device.
 #[allow(unused_macros, reason = "not every test binary has such tests")]
@@ -57,8 +57,17 @@ pub(crate) fn say(line: &str) {
     io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
+/// Whether a queue has what compute capability 9.0 alone has.
+pub(crate) fn has_wgmma(machine: &impl Machine, test: &str) -> bool {
+    let has = machine.compute_capability().is_none_or(|sm| sm == 90);
+    if !has {
+        say(&format!("NO DEVICE: {test}: needs compute capability 9.0, this is {}", machine.description()));
+    }
+    has
+}
+
 /// A queue that tests run on.
-pub(crate) trait Machine: Queue + Sized {
+pub(crate) trait Machine: ModelQueue + Sized {
     /// What it is called in messages.
     const NAME: &'static str;
     /// Bytes before and after each [`Guarded`] part, a multiple of every alignment.

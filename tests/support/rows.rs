@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use gpu::product::Q8Row;
+use gpu::product::{PanelF16, Panels, Q8Row};
 use gpu::quant::f16;
 use lanemap::cuda::ops::RowsMut;
 use lanemap::cuda::{Error, ViewMut};
@@ -91,6 +91,54 @@ impl Form for f16 {
     /// Half a unit in the last of 11 digits, or of the smallest number there is.
     fn rounding(row: &[f64], column: usize) -> f64 {
         (row[column].abs() * (-11.0_f64).exp2() * 1.001).max((-25.0_f64).exp2())
+    }
+}
+
+impl Form for PanelF16 {
+    const NAME: &'static str = "f16 in panels";
+    type Out<'a> = ViewMut<'a, PanelF16>;
+
+    fn output<M: Machine>(
+        machine: &M,
+        rows: usize,
+        width: usize,
+        launch: impl Fn(&M, Self::Out<'_>) -> Result<(), Error>,
+    ) -> Vec<f32> {
+        let panels = Panels::new(width as u32);
+        let mut first: Option<Vec<u16>> = None;
+        let mut values = Vec::new();
+        machine.each_run(|machine, run| {
+            let len = panels.bytes(rows as u32) as usize / 2;
+            let mut out = Guarded::<PanelF16>::output(machine, "out", len, 16);
+            launch(machine, out.view_mut()).unwrap_or_else(|error| panic!("{run}: {error}"));
+            machine.synchronize().unwrap_or_else(|error| panic!("{run}: {error}"));
+            let elements = out.read();
+            let at = |row: usize, column: usize| panels.element(row as u32, column as u32) as usize / 2;
+            values.clear();
+            let mut left = len;
+            for row in 0..rows {
+                for column in 0..panels.padded_columns() as usize {
+                    let i = at(row, column);
+                    machine.check_written_once(out.slice(i..i + 1));
+                    let value = elements[i].0;
+                    left -= 1;
+                    if column < width {
+                        values.push(value.to_f32());
+                    } else {
+                        assert_eq!(value.to_bits(), 0, "{run}: column {column} of {width} in row {row}");
+                    }
+                }
+            }
+            let unwritten = elements.iter().filter(|element| element.0.to_bits() == u16::MAX).count();
+            assert_eq!(unwritten, left, "{run}: elements of rows that there are not");
+            let bits: Vec<u16> = elements.iter().map(|element| element.0.to_bits()).collect();
+            assert!(first.get_or_insert_with(|| bits.clone()) == &bits, "{run}: other bits");
+        });
+        values
+    }
+
+    fn rounding(row: &[f64], column: usize) -> f64 {
+        <f16 as Form>::rounding(row, column)
     }
 }
 

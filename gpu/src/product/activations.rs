@@ -85,14 +85,7 @@ pub trait Activations: Copy + Send + Sync + 'static {
     /// # Safety
     /// The rows at `rows`, aligned to 16 bytes, lie in a live buffer; nobody else touches these
     /// values' bytes, or for q8 those of their scale and sums.
-    unsafe fn store<S: Simt>(
-        s: S,
-        rows: Global<u8>,
-        row: u32,
-        columns: u32,
-        column: u32,
-        values: [f32; 4],
-    );
+    unsafe fn store<S: Simt>(s: S, rows: Global<u8>, row: u32, columns: u32, column: u32, values: [f32; 4]);
 }
 
 /// Rows as they are computed.
@@ -126,14 +119,7 @@ impl Activations for AsF32 {
 
     #[inline(always)]
     #[track_caller]
-    unsafe fn store<S: Simt>(
-        s: S,
-        rows: Global<u8>,
-        row: u32,
-        columns: u32,
-        column: u32,
-        values: [f32; 4],
-    ) {
+    unsafe fn store<S: Simt>(s: S, rows: Global<u8>, row: u32, columns: u32, column: u32, values: [f32; 4]) {
         if column < columns {
             let row = rows.row(row, Self::row_bytes(columns));
             // SAFETY: the caller's; the four values are the row's.
@@ -235,14 +221,7 @@ impl Activations for AsQ8 {
     /// is not.
     #[inline(always)]
     #[track_caller]
-    unsafe fn store<S: Simt>(
-        s: S,
-        rows: Global<u8>,
-        row: u32,
-        columns: u32,
-        column: u32,
-        values: [f32; 4],
-    ) {
+    unsafe fn store<S: Simt>(s: S, rows: Global<u8>, row: u32, columns: u32, column: u32, values: [f32; 4]) {
         // As integers, so that NaN is the largest of all.
         let [a, b, c, d] = values.map(|x| x.to_bits() & 0x7fff_ffff);
         let mut largest = a.max(b).max(c.max(d));

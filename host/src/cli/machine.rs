@@ -76,7 +76,8 @@ pub(super) struct MachineArgs {
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Auto)]
     device: Device,
 
-    /// What products with quantized weights read on a GPU; auto: f16 in prompts, q8 in generated tokens
+    /// What products with quantized weights read on a GPU; auto: f16 in prompts (f16-wgmma on compute
+    /// capability 9.0), q8 in generated tokens
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Activations::Auto)]
     activations: Activations,
 
@@ -90,8 +91,10 @@ pub(super) struct MachineArgs {
 enum Activations {
     /// The faster one.
     Auto,
-    /// 16-bit floats.
+    /// 16-bit floats, by products that every device has.
     F16,
+    /// 16-bit floats, in prompts by the products of compute capability 9.0.
+    F16Wgmma,
     /// Blocks of 8-bit quants.
     Q8,
 }
@@ -124,18 +127,24 @@ impl MachineArgs {
             Chosen::Cpu => return self.cpu(model),
             Chosen::Cuda(device) => device,
         };
-        let options = match self.activations {
-            Activations::Auto => GpuOptions::default(),
-            Activations::F16 => GpuOptions { prompt: ActivationKind::F16, step: ActivationKind::F16 },
-            Activations::Q8 => GpuOptions { prompt: ActivationKind::Q8, step: ActivationKind::Q8 },
+        let stream = device.stream()?;
+        let (prompt, step) = match self.activations {
+            Activations::Auto => {
+                let GpuOptions { prompt, step } = GpuOptions::fastest(&stream);
+                (prompt, step)
+            }
+            Activations::F16 => (ActivationKind::F16, ActivationKind::F16),
+            Activations::F16Wgmma => (ActivationKind::F16Wgmma, ActivationKind::F16),
+            Activations::Q8 => (ActivationKind::Q8, ActivationKind::Q8),
         };
+        let options = GpuOptions { prompt, step };
         let started = Instant::now();
         let bar = ProgressBar::no_length().with_style(ProgressStyle::with_template(UPLOAD)?);
         let mut progress = |done, total| {
             bar.set_length(total);
             bar.set_position(done);
         };
-        let made = GpuBackend::new(device.stream()?, Arc::clone(&model), options, &mut progress);
+        let made = GpuBackend::new(stream, Arc::clone(&model), options, &mut progress);
         let bytes = bar.position();
         bar.finish_and_clear();
         match made {

@@ -105,6 +105,10 @@ impl Queue for Stream {
         match *self {}
     }
 
+    fn multiprocessors(&self) -> u32 {
+        match *self {}
+    }
+
     fn input<T: Pod>(&self, _name: &str, _elements: &[T]) -> Result<Buffer<T>, Error> {
         match *self {}
     }
@@ -138,6 +142,10 @@ impl ModelQueue for Stream {
     }
 
     fn description(&self) -> String {
+        match *self {}
+    }
+
+    fn compute_capability(&self) -> Option<u32> {
         match *self {}
     }
 
