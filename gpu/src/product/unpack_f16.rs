@@ -28,6 +28,8 @@
 //!
 //! As the weights of [`MatmulF16Quant`](super::MatmulF16Quant): the f32 that dequantizing gives, rounded once.
 
+#![allow(clippy::needless_range_loop, reason = "loops over registers are plain, so that they are unrolled")]
+
 use core::marker::PhantomData;
 
 use super::panels::Panels;
@@ -125,13 +127,22 @@ impl<S: Simt, B: Weights> Kernel<S> for UnpackF16<B> {
 
         // An even lane keeps its chunks 0 and 2 and gets the odd lane's, which keeps 1 and 3 and gets these.
         let odd = lane % 2;
-        let is_odd = odd == 1;
         let panels = Panels::new(self.k);
+        // Not by a branch: rustc would join two that ask the same, and copy the shuffles in between into both
+        // arms, where lanes do not meet.
+        let choose = |even: [u32; 4], of_odd: [u32; 4]| {
+            let mask = odd.wrapping_neg();
+            let mut chosen = even;
+            for i in 0..4 {
+                chosen[i] ^= (even[i] ^ of_odd[i]) & mask;
+            }
+            chosen
+        };
         for pair in 0..CHUNKS as usize / 2 {
             let (first, second) = (chunks[2 * pair], chunks[2 * pair + 1]);
-            let (kept, sent) = if is_odd { (second, first) } else { (first, second) };
+            let (kept, sent) = (choose(first, second), choose(second, first));
             let received = sent.map(|word| s.shuffle_xor(word, 1));
-            let (of_even, of_odd) = if is_odd { (received, kept) } else { (kept, received) };
+            let (of_even, of_odd) = (choose(kept, received), choose(received, kept));
             let column = piece * PIECE_ELEMENTS + (2 * pair as u32 + odd) * EIGHT;
             for (row, chunk) in [(row - odd, of_even), (row | 1, of_odd)] {
                 if row < self.n && column < panels.padded_columns() {
