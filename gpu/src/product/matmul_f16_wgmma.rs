@@ -157,10 +157,11 @@ impl<S: Hopper, const REGISTERS: usize> Kernel<S> for MatmulF16Wgmma<REGISTERS> 
     #[inline(always)]
     unsafe fn run(self, s: S) {
         let stages = Stages::<S, REGISTERS> { s, at: 0, round: 0 };
-        let is_producer = s.thread() == CONSUMERS * WARP_LANES;
         // SAFETY: nobody uses the barriers before the block's; a warp group's parts of out are its own.
         unsafe {
-            if is_producer {
+            // Not by the lane that copies: rustc would join the two questions who that is, and copy the barrier
+            // in between into both arms.
+            if s.thread() == 0 {
                 for stage in 0..Self::STAGES {
                     s.mbarrier_init(stages.full(stage), 1);
                     s.mbarrier_init(stages.empty(stage), CONSUMERS);
@@ -170,7 +171,7 @@ impl<S: Hopper, const REGISTERS: usize> Kernel<S> for MatmulF16Wgmma<REGISTERS> 
             s.barrier();
             if s.warp() < CONSUMERS {
                 self.consume(s, stages);
-            } else if is_producer {
+            } else if s.lane() == 0 {
                 self.produce(s, stages);
             }
         }

@@ -45,11 +45,9 @@ pub use matmul_f16_wgmma::{matmul_f16_wgmma, matmul_f16_wgmma_by};
 pub use matmul_q8_quant::{matmul_q8_quant, matmul_q8_quant_by};
 pub use matrix::PlaneMatrix;
 pub use matvec::{Output, matvec_f16, matvec_q8};
-#[cfg(cuda)]
-pub use probe::map_wgmma;
 pub use probe::{
-    approximations, loads, map_bf16, map_f16, map_s8, product_f16, product_s8, product_wmma, shared,
-    shared_or,
+    approximations, loads, map_bf16, map_f16, map_s8, map_wgmma, product_f16, product_s8, product_wmma,
+    shared, shared_or,
 };
 pub use residual_norm::{Delta, residual_norm};
 pub use rms_norm::rms_norm;
