@@ -17,7 +17,7 @@ use crate::backend::Step;
 use crate::cuda::ops::{
     self, AttentionShape, AttnShape, Cache, Delta, Heads, Output, PREFILL_HEAD_SIZES, RopeShape,
 };
-use crate::cuda::{Buffer, Error, Queue, View, ViewMut};
+use crate::cuda::{Buffer, Error, Queue, ViewMut};
 use crate::model::{Activation, Config, Rope, RopeTable};
 
 /// A rotary embedding's angles for every position of the context.
@@ -350,6 +350,11 @@ fn heads<'a>(
 /// A matrix, what is added to each row of its product, and where that goes.
 type Job<'a> = (&'a Matrix, &'a Optional, ViewMut<'a, f32>);
 
+/// The job, as launchers take it.
+fn output<'a>((matrix, bias, out): Job<'a>) -> Output<'a> {
+    Output { out, weights: matrix.planes(), bias: bias.as_ref().map(Buffer::view) }
+}
+
 /// Products of the same rows of the input with several matrices.
 fn products<const N: usize>(
     queue: &impl Queue,
@@ -361,12 +366,7 @@ fn products<const N: usize>(
     jobs: [Job<'_>; N],
 ) -> Result<(), Error> {
     let columns = jobs[0].0.columns;
-    let output = |(matrix, bias, out): Job<'_>| Output {
-        out,
-        weights: matrix.planes(),
-        bias: bias.as_ref().map(Buffer::view),
-    };
-    let outputs = jobs.into_iter().map(output).collect();
+    let outputs = jobs.map(output).into();
     let many = matches!(phase, Phase::Prompt { .. });
     with_rows!(kind, R => {
         R::multiply(queue, outputs, input.rows::<R>(rows, columns), rows, many, unpacked)
