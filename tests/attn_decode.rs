@@ -10,13 +10,14 @@ mod random;
 #[path = "support/rows.rs"]
 mod rows;
 
-use gpu::attention::{KvPlace, Scaling, Sight};
+use gpu::attention::KvPlace;
+use gpu::product::PanelF16;
 use gpu::quant::f16;
 use lanemap::cuda::ops::{self, AttnShape, Cache};
 use lanemap::cuda::{Error, View};
 use lanemap::gate::parity::steps::{LAYER, LAYERS, StepInputs as Inputs, StepProblem as Case};
 use machine::{Guarded, Machine, assert_refused, on_both, say};
-use random::{Random, uniform};
+use random::Random;
 use rows::{Form, Q8};
 
 on_both! {
@@ -114,6 +115,9 @@ fn every_form_is_written<M: Machine>(machine: &M) {
     let close = |found: Vec<f32>, f: &dyn Fn(&[f32])| f(&found);
     close(case.run::<f16, M>(machine, &inputs), &|found| {
         f16::assert_close("f16", found, &expected, case.width(), |_| 1e-4);
+    });
+    close(case.run::<PanelF16, M>(machine, &inputs), &|found| {
+        PanelF16::assert_close("f16 in panels", found, &expected, case.width(), |_| 1e-4);
     });
     close(case.run::<Q8, M>(machine, &inputs), &|found| {
         Q8::assert_close("q8", found, &expected, case.width(), |_| 1e-4);

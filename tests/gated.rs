@@ -11,6 +11,7 @@ mod random;
 mod rows;
 
 use gpu::activation::Gate;
+use gpu::product::PanelF16;
 use gpu::quant::f16;
 use lanemap::cuda::Error;
 use lanemap::cuda::ops;
@@ -46,6 +47,7 @@ fn run<F: Form, M: Machine>(
 fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
     check::<f32, M>(machine);
     check::<f16, M>(machine);
+    check::<PanelF16, M>(machine);
     check::<Q8, M>(machine);
 }
 

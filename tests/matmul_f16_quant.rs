@@ -17,7 +17,7 @@ use lanemap::cuda::Emulated;
 use lanemap::cuda::ops::{self, PlaneMatrix};
 use machine::{Machine, assert_refused, on_both, tensor_core_error};
 use products::{Kernels, Launch, Matrix, Rows, run};
-use random::{Random, normal};
+use random::Random;
 
 on_both! {
     every_format_is_multiplied,
@@ -186,7 +186,7 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     refused(run(q4, 8, 0..512, 8..584, None, [2, 4, 256]), &format!("matmul_f16_q4_k_m32: weights {at}"));
     refused(
         run(Format::F16, 8, 0..504, 0..576, None, [2, 4, 252]),
-        "matmul_f16_f16: weights has 252 columns of F16, not a multiple of 8",
+        "matmul_f16_f16_m32: weights has 252 columns of F16, not a multiple of 8",
     );
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
 }

@@ -10,15 +10,14 @@ mod products;
 #[allow(dead_code, reason = "this binary uses a part of it")]
 mod random;
 
-use gpu::product::{MatmulQ8Quant, Q8Row};
-use gpu::quant::planes::{PIECE_ELEMENTS, Pieces, RUN_ELEMENTS};
-use gpu::quant::{BlockQ4_K, Format, with_block};
+use gpu::product::MatmulQ8Quant;
+use gpu::quant::{BlockQ4_K, Format};
 use lanemap::cuda::Emulated;
 use lanemap::cuda::ops::{self, PlaneMatrix};
 use lanemap::gate::bounds::integer_error;
-use machine::{EPSILON, FIRST_ORDER, Machine, assert_refused, on_both};
+use machine::{Machine, assert_refused, on_both};
 use products::{Kernels, Launch, Matrix, Rows, run};
-use random::{Random, normals};
+use random::Random;
 
 on_both! {
     every_format_is_multiplied,

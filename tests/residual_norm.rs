@@ -12,12 +12,13 @@ mod rows;
 
 use std::cell::RefCell;
 
+use gpu::product::PanelF16;
 use gpu::quant::f16;
 use lanemap::cuda::ops::{self, Delta};
 use lanemap::cuda::{Error, ViewMut};
 use lanemap::gate::parity::norm::{NormProblem as Case, ROOT_EPSILON};
 use machine::{Guarded, Machine, assert_close, assert_refused, on_both, say};
-use random::{Random, normals};
+use random::Random;
 use rows::{Form, Q8};
 
 on_both! {
@@ -61,6 +62,7 @@ impl Run for Case {
 fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
     check_elements::<f32, M>(machine);
     check_elements::<f16, M>(machine);
+    check_elements::<PanelF16, M>(machine);
     check_elements::<Q8, M>(machine);
 }
 
@@ -88,6 +90,7 @@ fn check_elements<F: Form, M: Machine>(machine: &M) {
 fn a_row_has_the_same_bits_beside_any_others<M: Machine>(machine: &M) {
     check_rows::<f32, M>(machine);
     check_rows::<f16, M>(machine);
+    check_rows::<PanelF16, M>(machine);
     check_rows::<Q8, M>(machine);
 }
 

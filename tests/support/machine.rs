@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 use gpu::simt::emulator::{Counters, GlobalTraffic};
-use lanemap::cuda::{self, Device, Emulated, Error, Queue, Stream, View, ViewMut};
+use lanemap::cuda::{self, Device, Emulated, Error, ModelQueue, Stream, View, ViewMut};
 #[allow(unused_imports, reason = "each test binary uses a part of it")]
 pub(crate) use lanemap::gate::bounds::{EPSILON, FIRST_ORDER};
 use lanemap::gate::{bounds, guarded};
@@ -60,8 +60,17 @@ pub(crate) fn say(line: &str) {
     io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
+/// Whether a queue has what compute capability 9.0 alone has.
+pub(crate) fn has_wgmma(machine: &impl Machine, test: &str) -> bool {
+    let has = machine.compute_capability().is_none_or(|sm| sm == 90);
+    if !has {
+        say(&format!("NO DEVICE: {test}: needs compute capability 9.0, this is {}", machine.description()));
+    }
+    has
+}
+
 /// A queue that tests run on.
-pub(crate) trait Machine: Queue + Sized {
+pub(crate) trait Machine: ModelQueue + Sized {
     /// What it is called in messages.
     const NAME: &'static str;
     /// Roundings to nearest of an f32 that a product on the tensor cores adds to a sum at most, for

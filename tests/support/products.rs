@@ -192,7 +192,7 @@ pub(crate) fn a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles<K: 
 }
 
 /// `[m, n, k]` of the products of a model with 7 billion weights, for prompts of 3328 and 512 tokens.
-const SPEED_SHAPES: [[usize; 3]; 4] =
+pub(crate) const SPEED_SHAPES: [[usize; 3]; 4] =
     [[3328, 3584, 3584], [3328, 37888, 3584], [3328, 3584, 18944], [512, 37888, 3584]];
 
 /// Says how fast the kernels of Q4_K and Q6_K are: the median of 20 launches after 3, each between two

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use gpu::product::Q8Row;
+use gpu::product::{PanelF16, Panels, Q8Row};
 use gpu::quant::f16;
 use lanemap::cuda::{Error, ViewMut};
 use lanemap::gate::form;
@@ -21,8 +21,8 @@ pub(crate) trait Form: form::Form {
         launch: impl Fn(&M, Self::Out<'_>) -> Result<(), Error>,
     ) -> Vec<f32> {
         let launch = |machine: &M, out: ViewMut<'_, Self::Element>| launch(machine, Self::target(out));
-        let found = counted(machine, rows * Self::elements(width), 16, launch).0;
-        Self::values(&found, width).unwrap_or_else(|what| panic!("{what}"))
+        let found = counted(machine, Self::elements(rows, width), 16, launch).0;
+        Self::values(&found, [rows, width]).unwrap_or_else(|what| panic!("{what}"))
     }
 
     /// Every element is within its bound of the reference, and the form's rounding besides. NaN is
@@ -55,6 +55,48 @@ pub(crate) trait Form: form::Form {
 impl Form for f32 {}
 impl Form for f16 {}
 
+impl Form for PanelF16 {
+    // Rows that there are not are never written.
+    fn output<M: Machine>(
+        machine: &M,
+        rows: usize,
+        width: usize,
+        launch: impl Fn(&M, Self::Out<'_>) -> Result<(), Error>,
+    ) -> Vec<f32> {
+        let panels = Panels::new(width as u32);
+        let mut first: Option<Vec<u16>> = None;
+        let mut values = Vec::new();
+        machine.each_run(|machine, run| {
+            let len = panels.bytes(rows as u32) as usize / 2;
+            let mut out = Guarded::<PanelF16>::output(machine, "out", len, 16);
+            launch(machine, out.view_mut()).unwrap_or_else(|error| panic!("{run}: {error}"));
+            machine.synchronize().unwrap_or_else(|error| panic!("{run}: {error}"));
+            let elements = out.read();
+            let at = |row: usize, column: usize| panels.element(row as u32, column as u32) as usize / 2;
+            values.clear();
+            let mut left = len;
+            for row in 0..rows {
+                for column in 0..panels.padded_columns() as usize {
+                    let i = at(row, column);
+                    machine.check_written_once(out.slice(i..i + 1));
+                    let value = elements[i].0;
+                    left -= 1;
+                    if column < width {
+                        values.push(value.to_f32());
+                    } else {
+                        assert_eq!(value.to_bits(), 0, "{run}: column {column} of {width} in row {row}");
+                    }
+                }
+            }
+            let unwritten = elements.iter().filter(|element| element.0.to_bits() == u16::MAX).count();
+            assert_eq!(unwritten, left, "{run}: elements of rows that there are not");
+            let bits: Vec<u16> = elements.iter().map(|element| element.0.to_bits()).collect();
+            assert!(first.get_or_insert_with(|| bits.clone()) == &bits, "{run}: other bits");
+        });
+        values
+    }
+}
+
 impl Form for Q8 {
     // What aligns the planes is never written.
     fn output<M: Machine>(
@@ -78,6 +120,6 @@ impl Form for Q8 {
             }
             assert!(first.get_or_insert_with(|| bytes.clone()) == &bytes, "{run}: other bits");
         });
-        <Self as form::Form>::values(&first.unwrap(), width).unwrap_or_else(|what| panic!("{what}"))
+        <Self as form::Form>::values(&first.unwrap(), [rows, width]).unwrap_or_else(|what| panic!("{what}"))
     }
 }

@@ -51,6 +51,10 @@ impl Queue for Saboteur {
         self.emulated.owner()
     }
 
+    fn multiprocessors(&self) -> u32 {
+        self.emulated.multiprocessors()
+    }
+
     fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
         self.emulated.input(name, elements)
     }
@@ -111,6 +115,10 @@ impl ModelQueue for Saboteur {
 
     fn description(&self) -> String {
         "the emulator, sabotaged".to_owned()
+    }
+
+    fn compute_capability(&self) -> Option<u32> {
+        self.emulated.compute_capability()
     }
 
     fn free_memory(&self) -> Result<Option<u64>, Error> {

@@ -68,7 +68,7 @@ impl Gate {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Gated<A> {
-    /// `rows` rows of [`Activations::row_bytes`] bytes, aligned to 16; overlaps no input.
+    /// [`Activations::bytes`] of `rows` rows, aligned to 16; overlaps no input.
     pub out: Global<u8>,
     /// `rows` rows of `width` elements, aligned to 16 bytes.
     pub gate: Global<f32>,
@@ -99,6 +99,7 @@ impl<A: Activations> Contract for Gated<A> {
     const NAME: &'static str = match A::NAME.as_bytes() {
         b"f32" => "gated_f32",
         b"f16" => "gated_f16",
+        b"f16_panels" => "gated_f16_panels",
         b"q8" => "gated_q8",
         _ => panic!("rows without a kernel"),
     };
@@ -147,7 +148,7 @@ impl<S: Simt, A: Activations> Kernel<S> for Gated<A> {
                 };
                 values[i] = x * s.reciprocal_approx(1.0 + s.exp2_approx(-LOG2_E * z)) * up[i];
             }
-            A::store(s, self.out.row(row, A::row_bytes(self.width)), self.width, column, values);
+            A::store(s, self.out, row, self.width, column, values);
         }
     }
 }

@@ -57,7 +57,7 @@ const SCALE_BYTES: u32 = WARPS * WARP_LANES * 8;
 pub struct AttnCombine<A> {
     /// What both kernels know.
     pub chunked: Chunked,
-    /// `rows` rows of [`Activations::row_bytes`] bytes of `heads · head size` values, which are a multiple of
+    /// [`Activations::bytes`] of `rows` rows of `heads · head size` values, which are a multiple of
     /// [`Activations::COLUMNS`]; aligned to 16 bytes.
     pub out: Global<u8>,
     /// Elements of a head, a multiple of 4.
@@ -80,6 +80,7 @@ impl<A: Activations> Contract for AttnCombine<A> {
     const NAME: &'static str = match A::NAME.as_bytes() {
         b"f32" => "attn_combine_f32",
         b"f16" => "attn_combine_f16",
+        b"f16_panels" => "attn_combine_f16_panels",
         b"q8" => "attn_combine_q8",
         _ => panic!("rows without a kernel"),
     };
@@ -183,7 +184,7 @@ impl<S: Simt, A: Activations> Kernel<S> for AttnCombine<A> {
             for i in 0..4 {
                 values[i] = all.columns[i] * inverse;
             }
-            A::store(s, self.out.row(row, A::row_bytes(width)), width, column, values);
+            A::store(s, self.out, row, width, column, values);
         }
     }
 }

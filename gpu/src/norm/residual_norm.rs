@@ -75,7 +75,7 @@ type Part = [[f32; 4]; VECTORS];
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ResidualNorm<A> {
-    /// `rows` rows of [`Activations::row_bytes`] bytes; overlaps nothing else.
+    /// [`Activations::bytes`] of `rows` rows; overlaps nothing else.
     pub out: Global<u8>,
     /// `rows × width`, read and, if there is a delta, written. Aligned to 16 bytes, as all below.
     pub residual: Global<f32>,
@@ -102,6 +102,7 @@ impl<A: Activations> Contract for ResidualNorm<A> {
     const NAME: &'static str = match A::NAME.as_bytes() {
         b"f32" => "residual_norm_f32",
         b"f16" => "residual_norm_f16",
+        b"f16_panels" => "residual_norm_f16_panels",
         b"q8" => "residual_norm_q8",
         _ => panic!("rows without a kernel"),
     };
@@ -180,7 +181,6 @@ impl<S: Simt, A: Activations> Kernel<S> for ResidualNorm<A> {
     unsafe fn run(self, s: S) {
         let row = s.block().x;
         let residual = self.residual.row(row, self.width);
-        let out = self.out.row(row, A::row_bytes(self.width));
 
         // SAFETY: columns below the width, in row `row` of a grid of `rows` blocks; each element has
         // one thread, which reads it before it writes it. Whether there is a delta or a post weight is
@@ -222,7 +222,7 @@ impl<S: Simt, A: Activations> Kernel<S> for ResidualNorm<A> {
                     let [a, b, c, d] = *x;
                     let [u, v, w, z] = *weight;
                     let values = [a * scale * u, b * scale * v, c * scale * w, d * scale * z];
-                    A::store(s, out, self.width, column, values);
+                    A::store(s, self.out, row, self.width, column, values);
                 }
                 column += STEP;
             }

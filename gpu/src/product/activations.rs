@@ -14,6 +14,7 @@
 //! weights `w = s · q - m` over 16 values is `(s · scale) · Σ q · quant - m · sum`: the first sum
 //! is one of integers, and exact.
 
+use super::panels::Panels;
 use crate::simt::{Global, Simt};
 
 /// Values with one scale.
@@ -78,22 +79,22 @@ pub trait Activations: Copy + Send + Sync + 'static {
     /// What the number of columns is a multiple of.
     const COLUMNS: u32;
 
-    /// Bytes from one row of `columns` values to the next. All rows begin at multiples of 16.
-    fn row_bytes(columns: u32) -> u32;
+    /// Bytes of `rows` rows of `columns` values.
+    fn bytes(rows: u32, columns: u32) -> u64;
 
     /// Bytes of the values of a row, without what only aligns.
     fn value_bytes(columns: u32) -> u64;
 
-    /// Stores four neighbouring values of a row, from `column` on, a multiple of 4. Neighbouring
-    /// lanes hold neighbouring fours, the warp's first lane those at a multiple of 128; lanes
-    /// whose `column` is not below `columns` store nothing.
+    /// Stores four neighbouring values of row `row`, from `column` on, a multiple of 4. Neighbouring
+    /// lanes hold neighbouring fours, the warp's first lane those at a multiple of 128; the values of
+    /// lanes whose `column` is not below `columns` are not stored.
     ///
     /// Lanes: warp.
     ///
     /// # Safety
-    /// The row at `row`, aligned to 16 bytes, lies in a live buffer; nobody else touches these
+    /// The rows at `rows`, aligned to 16 bytes, lie in a live buffer; nobody else touches these
     /// values' bytes, or for q8 those of their scale and sums.
-    unsafe fn store<S: Simt>(s: S, row: Global<u8>, columns: u32, column: u32, values: [f32; 4]);
+    unsafe fn store<S: Simt>(s: S, rows: Global<u8>, row: u32, columns: u32, column: u32, values: [f32; 4]);
 }
 
 /// Rows as they are computed.
@@ -108,13 +109,21 @@ pub struct AsF16;
 #[derive(Clone, Copy, Debug)]
 pub struct AsQ8;
 
+impl AsF32 {
+    /// Bytes from one row of `columns` values to the next.
+    #[inline(always)]
+    #[must_use]
+    pub const fn row_bytes(columns: u32) -> u32 {
+        columns.wrapping_mul(4)
+    }
+}
+
 impl Activations for AsF32 {
     const NAME: &'static str = "f32";
     const COLUMNS: u32 = 4;
 
-    #[inline(always)]
-    fn row_bytes(columns: u32) -> u32 {
-        columns.wrapping_mul(4)
+    fn bytes(rows: u32, columns: u32) -> u64 {
+        u64::from(rows) * u64::from(Self::row_bytes(columns))
     }
 
     fn value_bytes(columns: u32) -> u64 {
@@ -123,11 +132,21 @@ impl Activations for AsF32 {
 
     #[inline(always)]
     #[track_caller]
-    unsafe fn store<S: Simt>(s: S, row: Global<u8>, columns: u32, column: u32, values: [f32; 4]) {
+    unsafe fn store<S: Simt>(s: S, rows: Global<u8>, row: u32, columns: u32, column: u32, values: [f32; 4]) {
         if column < columns {
+            let row = rows.row(row, Self::row_bytes(columns));
             // SAFETY: the caller's; the four values are the row's.
             unsafe { s.store_global(row.cast::<f32>().at(u64::from(column)).cast(), values) }
         }
+    }
+}
+
+impl AsF16 {
+    /// Bytes from one row of `columns` values to the next.
+    #[inline(always)]
+    #[must_use]
+    pub const fn row_bytes(columns: u32) -> u32 {
+        columns.wrapping_mul(2)
     }
 }
 
@@ -135,9 +154,8 @@ impl Activations for AsF16 {
     const NAME: &'static str = "f16";
     const COLUMNS: u32 = 8;
 
-    #[inline(always)]
-    fn row_bytes(columns: u32) -> u32 {
-        columns.wrapping_mul(2)
+    fn bytes(rows: u32, columns: u32) -> u64 {
+        u64::from(rows) * u64::from(Self::row_bytes(columns))
     }
 
     fn value_bytes(columns: u32) -> u64 {
@@ -146,8 +164,16 @@ impl Activations for AsF16 {
 
     #[inline(always)]
     #[track_caller]
-    unsafe fn store<S: Simt>(s: S, row: Global<u8>, columns: u32, column: u32, [a, b, c, d]: [f32; 4]) {
+    unsafe fn store<S: Simt>(
+        s: S,
+        rows: Global<u8>,
+        row: u32,
+        columns: u32,
+        column: u32,
+        [a, b, c, d]: [f32; 4],
+    ) {
         if column < columns {
+            let row = rows.row(row, Self::row_bytes(columns));
             let pairs = [s.f16x2_from_f32(a, b), s.f16x2_from_f32(c, d)];
             // SAFETY: the caller's; the four values are the row's.
             unsafe { s.store_global(row.at(2 * u64::from(column)).cast(), pairs) }
@@ -155,13 +181,60 @@ impl Activations for AsF16 {
     }
 }
 
+/// Rows of f16 in [panels](super::panels), rounded to nearest even. What panels have beyond the columns
+/// becomes zero.
+#[derive(Clone, Copy, Debug)]
+pub struct AsF16Panels;
+
+impl Activations for AsF16Panels {
+    const NAME: &'static str = "f16_panels";
+    const COLUMNS: u32 = 8;
+
+    fn bytes(rows: u32, columns: u32) -> u64 {
+        Panels::new(columns).bytes(rows)
+    }
+
+    fn value_bytes(columns: u32) -> u64 {
+        2 * u64::from(columns)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn store<S: Simt>(
+        s: S,
+        rows: Global<u8>,
+        row: u32,
+        columns: u32,
+        column: u32,
+        [a, b, c, d]: [f32; 4],
+    ) {
+        let panels = Panels::new(columns);
+        // Below a multiple of 128, so there is a lane for every column.
+        if column < panels.padded_columns() {
+            let exists = column < columns;
+            let pairs = [s.f16x2_from_f32(a, b), s.f16x2_from_f32(c, d)].map(|x| if exists { x } else { 0 });
+            let to = rows.at(panels.element(row, column));
+            // SAFETY: the caller's; the four values are the row's.
+            unsafe { s.store_global(to.cast(), pairs) }
+        }
+    }
+}
+
+impl AsQ8 {
+    /// Bytes from one row of `columns` values to the next.
+    #[inline(always)]
+    #[must_use]
+    pub const fn row_bytes(columns: u32) -> u32 {
+        Q8Row::new(columns).bytes()
+    }
+}
+
 impl Activations for AsQ8 {
     const NAME: &'static str = "q8";
     const COLUMNS: u32 = Q8_BLOCK;
 
-    #[inline(always)]
-    fn row_bytes(columns: u32) -> u32 {
-        Q8Row::new(columns).bytes()
+    fn bytes(rows: u32, columns: u32) -> u64 {
+        u64::from(rows) * u64::from(Self::row_bytes(columns))
     }
 
     fn value_bytes(columns: u32) -> u64 {
@@ -173,7 +246,7 @@ impl Activations for AsQ8 {
     /// is not.
     #[inline(always)]
     #[track_caller]
-    unsafe fn store<S: Simt>(s: S, row: Global<u8>, columns: u32, column: u32, values: [f32; 4]) {
+    unsafe fn store<S: Simt>(s: S, rows: Global<u8>, row: u32, columns: u32, column: u32, values: [f32; 4]) {
         // As integers, so that NaN is the largest of all.
         let [a, b, c, d] = values.map(|x| x.to_bits() & 0x7fff_ffff);
         let mut largest = a.max(b).max(c.max(d));
@@ -191,7 +264,7 @@ impl Activations for AsQ8 {
             sum += s.shuffle_xor(sum, lanes);
         }
         if column < columns {
-            let at = Q8Row::new(columns);
+            let (at, row) = (Q8Row::new(columns), rows.row(row, Self::row_bytes(columns)));
             let of = |plane: u32, index: u32| row.at(u64::from(plane)).cast().at(u64::from(index));
             // SAFETY: the caller's; the first lane of each eight stores their scale, and of each
             // four their sum.

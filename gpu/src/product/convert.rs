@@ -1,4 +1,4 @@
-//! `convert_f16`, `convert_q8`: rows of f32 as the operands of products.
+//! `convert_f16`, `convert_f16_panels`, `convert_q8`: rows of f32 as the operands of products.
 //!
 //! `out[r]` is row `r` of input, `width` f32, as [`Activations`] stores it.
 //!
@@ -17,7 +17,7 @@ use core::marker::PhantomData;
 
 use bytemuck::Zeroable;
 
-use super::activations::{Activations, AsF16, AsQ8, LANE_VALUES};
+use super::activations::{Activations, AsF16, AsF16Panels, AsQ8, LANE_VALUES};
 use crate::simt::{
     Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, Work, product,
 };
@@ -27,11 +27,11 @@ const THREADS: u32 = 256;
 /// Values that a block converts.
 const TILE: u32 = THREADS * LANE_VALUES;
 
-/// The arguments of `convert_f16` and `convert_q8`.
+/// The arguments of a conversion.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Convert<A> {
-    /// `rows` rows of [`Activations::row_bytes`] bytes, aligned to 16; not overlapping the input.
+    /// [`Activations::bytes`] of `rows` rows, aligned to 16; not overlapping the input.
     pub out: Global<u8>,
     /// `rows × width`, aligned to 16 bytes.
     pub input: Global<f32>,
@@ -64,6 +64,11 @@ impl Converted for AsF16 {
         registers: 24,
         local_memory: false,
     };
+}
+
+impl Converted for AsF16Panels {
+    const KERNEL: &'static str = "convert_f16_panels";
+    const EXPECTATIONS: Expectations = AsF16::EXPECTATIONS;
 }
 
 impl Converted for AsQ8 {
@@ -107,7 +112,7 @@ impl<S: Simt, A: Converted> Kernel<S> for Convert<A> {
             } else {
                 [0.0; 4]
             };
-            A::store(s, self.out.row(row, A::row_bytes(self.width)), self.width, column, values);
+            A::store(s, self.out, row, self.width, column, values);
         }
     }
 }

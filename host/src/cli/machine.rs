@@ -15,6 +15,7 @@ use super::output::note;
 use super::{UsageError, pull};
 use crate::backend::{Backend, BackendError};
 use crate::cpu::{CpuBackend, CpuOptions};
+use crate::cuda::ModelQueue;
 use crate::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
 use crate::model::Model;
 use crate::synth::Spec;
@@ -89,7 +90,8 @@ pub(super) struct MachineArgs {
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Auto)]
     device: Device,
 
-    /// What products with quantized weights read on a GPU; auto: f16 in prompts, q8 in generated tokens
+    /// What products with quantized weights read on a GPU; auto: f16 in prompts (f16-wgmma on compute
+    /// capability 9.0), q8 in generated tokens
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Activations::Auto)]
     activations: Activations,
 
@@ -103,20 +105,24 @@ pub(super) struct MachineArgs {
 pub(super) enum Activations {
     /// The faster one.
     Auto,
-    /// 16-bit floats.
+    /// 16-bit floats, by products that every device has.
     F16,
+    /// 16-bit floats, in prompts by the products of compute capability 9.0.
+    F16Wgmma,
     /// Blocks of 8-bit quants.
     Q8,
 }
 
 impl Activations {
     /// What a GPU's backend makes of it.
-    pub(super) fn options(self) -> GpuOptions {
-        match self {
-            Self::Auto => GpuOptions::default(),
-            Self::F16 => GpuOptions { prompt: ActivationKind::F16, step: ActivationKind::F16 },
-            Self::Q8 => GpuOptions { prompt: ActivationKind::Q8, step: ActivationKind::Q8 },
-        }
+    pub(super) fn options(self, queue: &impl ModelQueue) -> GpuOptions {
+        let (prompt, step) = match self {
+            Self::Auto => return GpuOptions::fastest(queue),
+            Self::F16 => (ActivationKind::F16, ActivationKind::F16),
+            Self::F16Wgmma => (ActivationKind::F16Wgmma, ActivationKind::F16),
+            Self::Q8 => (ActivationKind::Q8, ActivationKind::Q8),
+        };
+        GpuOptions { prompt, step }
     }
 }
 
@@ -160,14 +166,15 @@ impl MachineArgs {
             Chosen::Cpu => return self.cpu(model),
             Chosen::Cuda(device) => device,
         };
-        let options = self.activations.options();
+        let stream = device.stream()?;
+        let options = self.activations.options(&stream);
         let started = Instant::now();
         let bar = ProgressBar::no_length().with_style(ProgressStyle::with_template(UPLOAD)?);
         let mut progress = |done, total| {
             bar.set_length(total);
             bar.set_position(done);
         };
-        let made = GpuBackend::new(device.stream()?, Arc::clone(&model), options, &mut progress);
+        let made = GpuBackend::new(stream, Arc::clone(&model), options, &mut progress);
         let bytes = bar.position();
         bar.finish_and_clear();
         match made {

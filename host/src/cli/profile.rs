@@ -16,7 +16,7 @@ use super::device::Device;
 use super::load::ModelFile;
 use super::machine::{Activations, ModelArgs};
 use super::output::{note, to_stdout};
-use crate::cuda;
+use crate::cuda::{self, Emulated};
 use crate::profile::{Plan, Report, Task, on_device, on_emulator, write_trace};
 
 /// Tokens of the prompt when neither `-p` nor `-n` is given.
@@ -136,10 +136,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         bar.set_message(what.to_owned());
         bar.tick();
     };
-    let options = args.activations.options();
     let profile = match device {
-        Some(device) => on_device(device, &model, options, &plan, &mut step),
-        None => on_emulator(&model, options, &plan, &mut step),
+        Some(device) => {
+            let options = args.activations.options(&device.stream()?);
+            on_device(device, &model, options, &plan, &mut step)
+        }
+        None => on_emulator(&model, args.activations.options(&Emulated::new()), &plan, &mut step),
     };
     bar.finish_and_clear();
     let profile = profile?;

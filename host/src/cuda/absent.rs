@@ -137,6 +137,10 @@ impl Queue for Stream {
         match *self {}
     }
 
+    fn multiprocessors(&self) -> u32 {
+        match *self {}
+    }
+
     fn input<T: Pod>(&self, _name: &str, _elements: &[T]) -> Result<Buffer<T>, Error> {
         match *self {}
     }
@@ -170,6 +174,10 @@ impl ModelQueue for Stream {
     }
 
     fn description(&self) -> String {
+        match *self {}
+    }
+
+    fn compute_capability(&self) -> Option<u32> {
         match *self {}
     }
 

@@ -102,6 +102,11 @@ impl Queue for Emulated {
         self.memory.owner
     }
 
+    /// Few, so that blocks of small problems have more than one tile.
+    fn multiprocessors(&self) -> u32 {
+        2
+    }
+
     fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
         Ok(self.buffer(elements.len(), |memory| memory.input(name, elements)))
     }
@@ -151,6 +156,10 @@ impl ModelQueue for Emulated {
 
     fn description(&self) -> String {
         "the emulator".to_owned()
+    }
+
+    fn compute_capability(&self) -> Option<u32> {
+        None
     }
 
     fn free_memory(&self) -> Result<Option<u64>, Error> {

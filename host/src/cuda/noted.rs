@@ -44,6 +44,10 @@ impl<Q: Queue> Queue for Noted<'_, Q> {
         self.queue.owner()
     }
 
+    fn multiprocessors(&self) -> u32 {
+        self.queue.multiprocessors()
+    }
+
     fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
         self.queue.input(name, elements)
     }

@@ -15,11 +15,14 @@ use super::error::Error;
 /// A queue of launches, done in the order in which they are given, and the memory they work on.
 ///
 /// Whatever goes through it runs on both: on a [`Stream`](super::Stream), and without a GPU on an
-/// [`Emulated`](super::Emulated) one. Kernels that only one architecture can run are launched
-/// with the stream's own `launch`.
+/// [`Emulated`](super::Emulated) one. A kernel that only one architecture can
+/// run is [refused](Error::NotForDevice) by every other device.
 pub trait Queue {
     /// Whose memory the kernels work on.
     fn owner(&self) -> Owner;
+
+    /// Blocks of which each has a multiprocessor for itself, for kernels that take as many.
+    fn multiprocessors(&self) -> u32;
 
     /// A buffer with elements that kernels only read. The emulator reports its faults under
     /// `name`, and a write to it as one.
@@ -112,6 +115,9 @@ pub trait ModelQueue: Queue + Send {
 
     /// What it is, for people.
     fn description(&self) -> String;
+
+    /// Its compute capability times ten: 90 for 9.0. `None`: it plays all kernels, whatever they need.
+    fn compute_capability(&self) -> Option<u32>;
 
     /// Bytes of memory that are free, where there is a limit.
     ///

@@ -173,6 +173,10 @@ impl<Q: Observed> Queue for Recorded<Q> {
         self.queue.owner()
     }
 
+    fn multiprocessors(&self) -> u32 {
+        self.queue.multiprocessors()
+    }
+
     fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
         self.queue.input(name, elements)
     }
@@ -224,6 +228,10 @@ impl<Q: Observed> ModelQueue for Recorded<Q> {
 
     fn description(&self) -> String {
         self.queue.description()
+    }
+
+    fn compute_capability(&self) -> Option<u32> {
+        self.queue.compute_capability()
     }
 
     fn free_memory(&self) -> Result<Option<u64>, Error> {

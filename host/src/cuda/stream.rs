@@ -206,6 +206,10 @@ impl Queue for Stream {
         self.device.owner()
     }
 
+    fn multiprocessors(&self) -> u32 {
+        self.device.description().multiprocessors
+    }
+
     fn input<T: Pod>(&self, _name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
         Buffer::from_slice(self.device, elements)
     }

@@ -1,7 +1,7 @@
 //! Rows of activations in each form that kernels write, read back as numbers.
 
 use bytemuck::Pod;
-use gpu::product::Q8Row;
+use gpu::product::{PanelF16, Panels, Q8Row};
 use half::f16;
 
 use crate::cuda::ViewMut;
@@ -19,14 +19,14 @@ pub trait Form {
     /// A view, as launchers take it.
     fn target(view: ViewMut<'_, Self::Element>) -> Self::Out<'_>;
 
-    /// Elements of a row of `width` values.
-    fn elements(width: usize) -> usize;
+    /// Elements of rows of `width` values.
+    fn elements(rows: usize, width: usize) -> usize;
 
-    /// The values of rows of `width`.
+    /// The values of that many rows of `width`.
     ///
     /// # Errors
     /// What contradicts itself in them.
-    fn values(rows: &[Self::Element], width: usize) -> Result<Vec<f32>, String>;
+    fn values(elements: &[Self::Element], shape: [usize; 2]) -> Result<Vec<f32>, String>;
 
     /// By how much an element may be off from one that is computed exactly and rounded once to the
     /// form. `row` is all of the row.
@@ -42,12 +42,12 @@ impl Form for f32 {
         view
     }
 
-    fn elements(width: usize) -> usize {
-        width
+    fn elements(rows: usize, width: usize) -> usize {
+        rows * width
     }
 
-    fn values(rows: &[Self], _: usize) -> Result<Vec<Self>, String> {
-        Ok(rows.to_vec())
+    fn values(elements: &[Self], _: [usize; 2]) -> Result<Vec<Self>, String> {
+        Ok(elements.to_vec())
     }
 
     fn rounding(_: &[f64], _: usize) -> f64 {
@@ -64,17 +64,55 @@ impl Form for f16 {
         view
     }
 
-    fn elements(width: usize) -> usize {
-        width
+    fn elements(rows: usize, width: usize) -> usize {
+        rows * width
     }
 
-    fn values(rows: &[Self], _: usize) -> Result<Vec<f32>, String> {
-        Ok(rows.iter().map(|x| x.to_f32()).collect())
+    fn values(elements: &[Self], _: [usize; 2]) -> Result<Vec<f32>, String> {
+        Ok(elements.iter().map(|x| x.to_f32()).collect())
     }
 
     /// Half a unit in the last of 11 digits, or of the smallest number there is.
     fn rounding(row: &[f64], column: usize) -> f64 {
         (row[column].abs() * (-11.0_f64).exp2() * 1.001).max((-25.0_f64).exp2())
+    }
+}
+
+impl Form for PanelF16 {
+    const NAME: &'static str = "f16_panels";
+    type Element = Self;
+    type Out<'a> = ViewMut<'a, Self>;
+
+    fn target(view: ViewMut<'_, Self>) -> ViewMut<'_, Self> {
+        view
+    }
+
+    fn elements(rows: usize, width: usize) -> usize {
+        Panels::new(width as u32).bytes(rows as u32) as usize / size_of::<Self>()
+    }
+
+    fn values(elements: &[Self], [rows, width]: [usize; 2]) -> Result<Vec<f32>, String> {
+        let panels = Panels::new(width as u32);
+        let at = |row: usize, column: usize| {
+            elements[panels.element(row as u32, column as u32) as usize / size_of::<Self>()].0
+        };
+        let mut values = Vec::new();
+        for row in 0..rows {
+            if let Some(column) =
+                (width..panels.padded_columns() as usize).find(|&c| at(row, c).to_bits() != 0)
+            {
+                return Err(format!(
+                    "column {column} of {width} in row {row} is {}, not zero",
+                    at(row, column)
+                ));
+            }
+            values.extend((0..width).map(|column| at(row, column).to_f32()));
+        }
+        Ok(values)
+    }
+
+    fn rounding(row: &[f64], column: usize) -> f64 {
+        <f16 as Form>::rounding(row, column)
     }
 }
 
@@ -91,17 +129,17 @@ impl Form for Q8 {
         view
     }
 
-    fn elements(width: usize) -> usize {
-        Q8Row::new(width as u32).bytes() as usize
+    fn elements(rows: usize, width: usize) -> usize {
+        rows * Q8Row::new(width as u32).bytes() as usize
     }
 
-    fn values(rows: &[u8], width: usize) -> Result<Vec<f32>, String> {
+    fn values(elements: &[u8], [_, width]: [usize; 2]) -> Result<Vec<f32>, String> {
         let layout = Q8Row::new(width as u32);
         let (scales, sums) = (layout.scales() as usize, layout.sums() as usize);
         let f32_at =
             |row: &[u8], at: usize| f32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
         let mut values = Vec::new();
-        for row in rows.chunks_exact((layout.bytes() as usize).max(1)) {
+        for row in elements.chunks_exact((layout.bytes() as usize).max(1)) {
             for (run, quants) in row[..width].chunks(16).enumerate() {
                 let quants = quants.iter().map(|&q| f32::from(q.cast_signed()));
                 let scale = f32_at(row, scales + run / 2 * 4);

@@ -15,7 +15,7 @@ pub const CLEAR_GAP: f64 = 0.5;
 #[must_use]
 pub const fn limit(kind: ActivationKind) -> f64 {
     match kind {
-        ActivationKind::F16 => 0.1,
+        ActivationKind::F16 | ActivationKind::F16Wgmma => 0.1,
         ActivationKind::Q8 => 1.0,
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use bytemuck::Pod;
-use gpu::product::{Activations, AsQ8};
+use gpu::product::AsQ8;
 use gpu::quant::Format;
 use gpu::quant::planes::plane_row_bytes;
 use gpu::simt::Unit;

@@ -1,5 +1,6 @@
 //! A block: its lanes, its memory, its barriers, and whose turn it is.
 
+mod hopper;
 mod report;
 mod schedule;
 mod words;
@@ -13,11 +14,13 @@ use std::vec::Vec;
 
 use super::counters::{Access, Counters, Pending};
 use super::error::{EmulatorError, Fault};
+use super::mbarrier::MBarriers;
 use super::memory::{Memory, Problem, Toucher};
 use super::shadow::{Clocks, MAX_WARPS};
 use super::shared::{Copies, SharedMemory};
 use super::site::{SiteCache, Sites};
 use super::warp::{self, Inputs, Of, Outputs, WarpMemory, WarpWord};
+use super::wgmma::UnderWay;
 use crate::simt::{Dim3, Launch, WARP_LANES};
 
 pub use schedule::Lane;
@@ -47,8 +50,10 @@ struct State {
     clocks: Clocks,
     statuses: Vec<Status>,
     copies: Vec<Copies>,
+    bulk_stores: Vec<hopper::BulkStores>,
     warps: Vec<Warp>,
     barriers: Vec<Barrier>,
+    mbarriers: MBarriers,
     counters: Counters,
     sites: SiteCache,
     random: schedule::Random,
@@ -62,6 +67,8 @@ struct State {
 enum Status {
     Ready,
     Waiting(WarpWord, &'static Location<'static>),
+    /// At a barrier in memory, at this address.
+    Polling(u32, &'static Location<'static>),
     Done,
     /// It will not run again, and the others may.
     Stopped,
@@ -74,6 +81,7 @@ struct Warp {
     inputs: Box<Of<Inputs>>,
     outputs: Box<Of<Outputs>>,
     pending: Pending,
+    products: UnderWay,
 }
 
 /// A barrier of the block, in one meeting.
@@ -96,14 +104,17 @@ impl<'l> Block<'l> {
             inputs: Box::new([[0; 16]; 32]),
             outputs: Box::new([[0; 8]; 32]),
             pending: Pending::default(),
+            products: UnderWay::default(),
         };
         let state = State {
             shared: SharedMemory::new(shared_bytes, warps),
             clocks: Clocks::new(warps),
             statuses: vec![Status::Ready; threads as usize],
             copies: (0..threads).map(|_| Copies::default()).collect(),
+            bulk_stores: (0..threads).map(|_| hopper::BulkStores::default()).collect(),
             warps: (0..warps).map(|_| warp()).collect(),
             barriers: vec![Barrier::default(); 16],
+            mbarriers: MBarriers::default(),
             counters: Counters::default(),
             sites: SiteCache::new(),
             random: schedule::Random::new(context.seed, index),
@@ -180,6 +191,19 @@ impl State {
         let inputs = *self.warps[warp].inputs;
         let mut outputs = [[0; 8]; WARP_LANES as usize];
         let site = self.sites.number(location, block.context.sites);
+        let of_products = match word {
+            WarpWord::Wgmma(product) => {
+                let registers = |lane: u32| core::array::from_fn(|i| inputs[lane as usize][i]);
+                self.begin_product(warp, product, site, registers)
+            }
+            WarpWord::WgmmaCommit => {
+                self.warps[warp].products.commit();
+                Ok(())
+            }
+            WarpWord::WgmmaWait { pending } => self.end_products(warp, pending, site),
+            _ => Ok(()),
+        };
+        of_products.map_err(|problem| (0, problem))?;
         let mut memory = OfWarp { state: self, block, first: warp as u32 * WARP_LANES, site };
         warp::execute(word, &inputs, &mut outputs, &mut memory)?;
         *self.warps[warp].outputs = outputs;

@@ -78,6 +78,10 @@ counters! {
     wmma_mma: u64,
     /// `mma`, counted per warp.
     mma: u64,
+    /// `wgmma`, counted per warp: four times for each.
+    wgmma: u64,
+    /// Bulk copies.
+    bulk_copies: u64,
     /// Shuffles, counted per warp.
     shuffles: u64,
     /// Votes, counted per warp.

@@ -25,6 +25,7 @@ mod block;
 mod counters;
 mod error;
 mod launch;
+mod mbarrier;
 mod memory;
 mod shadow;
 mod shared;
@@ -32,6 +33,7 @@ mod site;
 #[cfg(test)]
 mod tests;
 mod warp;
+mod wgmma;
 pub mod without;
 
 pub use block::Lane;

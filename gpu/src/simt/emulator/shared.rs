@@ -139,6 +139,29 @@ impl SharedMemory {
         Ok(())
     }
 
+    /// Begins a bulk copy of `bytes` bytes to `address`: from now on nobody may touch the target. Where that
+    /// is, for [`land_bulk`](Self::land_bulk).
+    pub(super) fn begin_bulk(
+        &mut self,
+        address: u32,
+        bytes: usize,
+        now: Moment<'_>,
+        thread: u32,
+        site: u16,
+    ) -> Result<usize, Problem> {
+        let offset = self.find(address, bytes, 16)?;
+        self.mark(address, offset, bytes, now, Stamp::in_flight(thread), site)?;
+        Ok(offset)
+    }
+
+    /// Lands a bulk copy: it is a write of now.
+    pub(super) fn land_bulk(&mut self, offset: usize, data: &[u8], now: Moment<'_>) {
+        self.data[offset..offset + data.len()].copy_from_slice(data);
+        for cell in &mut self.cells[offset..offset + data.len()] {
+            cell.land(now);
+        }
+    }
+
     /// Lands the copies of all closed groups but the `pending` youngest.
     pub(super) fn land_copies(&mut self, copies: &mut Copies, pending: u64, now: Moment<'_>) {
         let landed = copies.closed.saturating_sub(pending);

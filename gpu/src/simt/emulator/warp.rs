@@ -6,6 +6,7 @@ use super::arithmetic::{f32_from_f16x2, unpack};
 use super::counters::{Counters, SharedTraffic};
 use super::error::Fault;
 use super::memory::Problem;
+use super::wgmma::Product;
 use crate::fragment::{ldmatrix, mma, wmma};
 use crate::simt::{WARP_LANES, f32_from_bf16x2};
 
@@ -36,6 +37,10 @@ pub(super) enum WarpWord {
     MmaF16,
     MmaBf16,
     MmaS8,
+    Wgmma(Product),
+    WgmmaFence,
+    WgmmaCommit,
+    WgmmaWait { pending: u32 },
 }
 
 /// What `wmma.load` loads.
@@ -76,6 +81,11 @@ impl WarpWord {
             Self::MmaF16 => "mma_m16n8k16_f16",
             Self::MmaBf16 => "mma_m16n8k16_bf16",
             Self::MmaS8 => "mma_m16n8k32_s8",
+            Self::Wgmma(Product { a: Some(_), .. }) => "wgmma_f16",
+            Self::Wgmma(Product { a: None, .. }) => "wgmma_f16_register_a",
+            Self::WgmmaFence => "wgmma_fence",
+            Self::WgmmaCommit => "wgmma_commit",
+            Self::WgmmaWait { .. } => "wgmma_wait",
         }
     }
 
@@ -107,7 +117,12 @@ pub(super) fn execute(
         WarpWord::Barrier
         | WarpWord::BarrierNamed { .. }
         | WarpWord::BarrierArrive { .. }
-        | WarpWord::WarpSync => {}
+        | WarpWord::WarpSync
+        // What they do is the block's: products outlast the word.
+        | WarpWord::Wgmma(_)
+        | WarpWord::WgmmaFence
+        | WarpWord::WgmmaCommit
+        | WarpWord::WgmmaWait { .. } => {}
         WarpWord::Shuffle | WarpWord::ShuffleUp | WarpWord::ShuffleDown | WarpWord::ShuffleXor => {
             memory.counters().shuffles += 1;
             for lane in 0..WARP_LANES {

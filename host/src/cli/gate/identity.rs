@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use super::subject::{Opened, SubjectArgs, kind_name};
 use crate::cli::output::to_stdout;
-use crate::cuda::backend::GpuOptions;
 use crate::gate::identity::{self, Baseline, Baselines, Fork, Key, Verdict};
 use crate::gate::{passage, tolerance};
 use crate::pull::cache_folder;
@@ -116,7 +115,7 @@ pub(super) fn judge(
     };
     let generated = predict.unwrap_or(default_predict);
     let prompt = passage::tokens(&opened.tokenizer, tokens.unwrap_or(default_tokens));
-    let options = GpuOptions::default();
+    let options = opened.options()?;
     let kinds = [options.prompt, options.step].map(kind_name);
     let key = Key {
         model: identity::hex(&opened.file.gguf.sha256()),

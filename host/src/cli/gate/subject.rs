@@ -82,6 +82,17 @@ impl Opened {
         })
     }
 
+    /// What the device runs models with, unless it is told otherwise.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(super) fn options(&self) -> anyhow::Result<GpuOptions> {
+        Ok(match self.device {
+            Some(device) => GpuOptions::fastest(&device.stream()?),
+            None => GpuOptions::default(),
+        })
+    }
+
     /// The model on the CPU, on so many threads; 0: all cores.
     ///
     /// # Errors
@@ -96,6 +107,7 @@ impl Opened {
 pub(super) const fn kind_name(kind: ActivationKind) -> &'static str {
     match kind {
         ActivationKind::F16 => "f16",
+        ActivationKind::F16Wgmma => "f16 through wgmma",
         ActivationKind::Q8 => "8-bit",
     }
 }

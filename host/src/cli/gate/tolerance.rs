@@ -103,13 +103,13 @@ pub(super) fn judge(
     let (tokens, steps) = (size.tokens.unwrap_or(tokens), size.steps.unwrap_or(steps));
     let context = tokens + steps;
     let passages = Passage::some(&opened.tokenizer, passages, [tokens, steps]);
-    let options = GpuOptions::default();
+    let options = opened.options()?;
     let mut reference = Session::new(opened.on_cpu(threads, true)?, context)?;
     let device =
         |options: GpuOptions| Session::new(opened.on_device(options)?, context).map_err(anyhow::Error::from);
     let other = |kind| match kind {
         ActivationKind::F16 => ActivationKind::Q8,
-        ActivationKind::Q8 => ActivationKind::F16,
+        ActivationKind::Q8 | ActivationKind::F16Wgmma => ActivationKind::F16,
     };
     let named = |role: &str, options: GpuOptions| {
         format!(

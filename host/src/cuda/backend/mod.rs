@@ -37,7 +37,7 @@ use crate::model::{Config, Model};
 const FIRST_CONTEXT: usize = 512;
 
 /// How the GPU backend runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuOptions {
     /// What a prompt's products with quantized weights read.
     pub prompt: ActivationKind,
@@ -46,11 +46,24 @@ pub struct GpuOptions {
 }
 
 impl Default for GpuOptions {
-    /// The faster ones (docs/results.md).
+    /// The faster ones of those that every device has (docs/results.md).
     fn default() -> Self {
         Self { prompt: ActivationKind::F16, step: ActivationKind::Q8 }
     }
 }
+
+impl GpuOptions {
+    /// The fastest ones on this queue.
+    pub fn fastest(queue: &impl ModelQueue) -> Self {
+        match queue.compute_capability() {
+            Some(WGMMA) => Self { prompt: ActivationKind::F16Wgmma, ..Self::default() },
+            _ => Self::default(),
+        }
+    }
+}
+
+/// The compute capability, times ten, that has what [`ActivationKind::F16Wgmma`] needs.
+const WGMMA: u32 = 90;
 
 /// The decoder on a queue: a GPU's stream, or the emulator.
 pub struct GpuBackend<Q: ModelQueue> {
@@ -107,6 +120,7 @@ impl<Q: ModelQueue> GpuBackend<Q> {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, BackendError> {
         check(model.config())?;
+        check_options(options, queue.compute_capability())?;
         let weights = Weights::upload(&queue, &model, progress)?;
         Ok(Self { queue, model, options, weights, sequences: None })
     }
@@ -122,8 +136,10 @@ impl<Q: ModelQueue> GpuBackend<Q> {
         } else {
             Vec::new()
         };
-        let prompt = (Phase::Prompt { sequence: 0, start: 0 }, options.prompt, 1);
-        for phase in steps.into_iter().chain([prompt]) {
+        // Few rows and many: a product may have kernels of its own for each.
+        let prompts = [1, sequences.work.rows]
+            .map(|rows| (Phase::Prompt { sequence: 0, start: 0 }, options.prompt, rows));
+        for phase in steps.into_iter().chain(prompts) {
             let mut pass = Self::pass(&names, config, weights, sequences, phase);
             pass.layers()?;
             pass.logits(0, 1)?;
@@ -194,6 +210,7 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
     fn description(&self) -> String {
         let name = |kind| match kind {
             ActivationKind::F16 => "f16",
+            ActivationKind::F16Wgmma => "f16 (wgmma)",
             ActivationKind::Q8 => "8-bit",
         };
         let GpuOptions { prompt, step } = self.options;
@@ -217,8 +234,11 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
         let (queue, config) = (&self.queue, self.model.config());
         self.sequences = None;
         let step = step_shape(config, sequences, context);
+        let GpuOptions { prompt, step: of_step } = self.options;
+        let is_unpacked = [prompt, of_step].contains(&ActivationKind::F16Wgmma);
+        let unpacked = if is_unpacked { self.weights.most_unpacked() } else { 0 };
         let needed = KvCaches::byte_len(config, context, sequences)
-            .saturating_add(Workspace::byte_len(config, context, sequences, &step));
+            .saturating_add(Workspace::byte_len(config, context, sequences, &step, unpacked));
         if let Some(free) = queue.free_memory()?
             && u128::from(free) < needed
         {
@@ -233,7 +253,7 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
             });
         }
         let caches = KvCaches::new(queue, config, context, sequences)?;
-        let work = Workspace::new(queue, config, context, sequences, &step)?;
+        let work = Workspace::new(queue, config, context, sequences, &step, unpacked)?;
         let table = config.rope.table(self.model.rope_factors());
         let angles = Angles::new(queue, config.rope, &table, context)?;
         // Most models slide in no layer.
@@ -333,6 +353,22 @@ fn read_logits<Q: ModelQueue>(
         logits[..count].iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
     }
     Ok(())
+}
+
+/// That a device of this compute capability has the products that are asked for.
+fn check_options(options: GpuOptions, compute_capability: Option<u32>) -> Result<(), BackendError> {
+    match compute_capability {
+        Some(sm) if sm != WGMMA && [options.prompt, options.step].contains(&ActivationKind::F16Wgmma) => {
+            Err(BackendError::Unsupported {
+                what: format!(
+                    "products of compute capability 9.0 on a device of {}.{}: use --activations auto",
+                    sm / 10,
+                    sm % 10
+                ),
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// That there are kernels for a model of such sizes.

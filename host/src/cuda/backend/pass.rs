@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use gpu::activation::Gate;
 use gpu::attention::{Scaling, Sight};
+use gpu::product::PanelF16;
 
 use super::rows::{ActivationKind, Rows, RowsBuffer, with_rows};
 use super::weights::{Layer, Matrix, Optional, Weights};
@@ -16,7 +17,7 @@ use crate::backend::Step;
 use crate::cuda::ops::{
     self, AttentionShape, AttnShape, Cache, Delta, Heads, Output, PREFILL_HEAD_SIZES, RopeShape,
 };
-use crate::cuda::{Buffer, Error, Queue, View, ViewMut};
+use crate::cuda::{Buffer, Error, Queue, ViewMut};
 use crate::model::{Activation, Config, Rope, RopeTable};
 
 /// A rotary embedding's angles for every position of the context.
@@ -118,8 +119,12 @@ impl<Q: Queue> Pass<'_, Q> {
         let (config, weights, output) = (self.config, self.weights, self.weights.output());
         let width = config.width;
         let part = first * width..(first + count) * width;
-        let kind = self.kind([output]);
-        let Workspace { residual, output: delta, input, logits, .. } = &mut *self.work;
+        // Few rows: unpacking so large a matrix would take longer, and much memory.
+        let kind = match self.kind([output]) {
+            ActivationKind::F16Wgmma => ActivationKind::F16,
+            kind => kind,
+        };
+        let Workspace { residual, output: delta, input, unpacked, logits, .. } = &mut *self.work;
         let post = weights.layers.last().and_then(|layer| layer.post_feed_forward_norm.as_ref());
         let delta = Delta { rows: delta.slice(part.clone()), post: post.map(Buffer::view) };
         let delta = (!weights.layers.is_empty()).then_some(delta);
@@ -133,7 +138,7 @@ impl<Q: Queue> Pass<'_, Q> {
             config.norm_epsilon,
         ))?;
         let logits = logits.slice_mut(0..count * config.vocab_size);
-        products(self.queue, self.phase, kind, input, count, [(output, &None, logits)])
+        products(self.queue, self.phase, kind, input, unpacked, count, [(output, &None, logits)])
     }
 
     /// The tokens of the largest logits become the next step's, each at the next position.
@@ -153,7 +158,7 @@ impl<Q: Queue> Pass<'_, Q> {
     /// What products with these matrices read: rows of 8-bit quants only if all are quantized.
     fn kind<'m>(&self, matrices: impl IntoIterator<Item = &'m Matrix>) -> ActivationKind {
         let mut matrices = matrices.into_iter();
-        if matrices.all(|matrix| matrix.format.block_elements() > 1) {
+        if self.kind != ActivationKind::Q8 || matrices.all(|matrix| matrix.format.block_elements() > 1) {
             self.kind
         } else {
             ActivationKind::F16
@@ -188,21 +193,21 @@ impl<Q: Queue> Pass<'_, Q> {
         let (queue, config, rows) = (self.queue, self.config, self.rows);
         let (query_width, kv_width) = (config.query_width(), config.kv_width());
         let kind = self.kind([&layer.query, &layer.key, &layer.value]);
-        let Workspace { input, query, key, value, .. } = &mut *self.work;
+        let Workspace { input, unpacked, query, key, value, .. } = &mut *self.work;
         let jobs = [
             (&layer.query, &None, query.slice_mut(0..rows * query_width)),
             (&layer.key, &None, key.slice_mut(0..rows * kv_width)),
             (&layer.value, &None, value.slice_mut(0..rows * kv_width)),
         ];
-        products(queue, self.phase, kind, input, rows, jobs)?;
+        products(queue, self.phase, kind, input, unpacked, rows, jobs)?;
         self.turn(index, layer)?;
 
         let kind = self.kind([&layer.attention_output]);
         with_rows!(kind, R => self.attend::<R>(index))?;
-        let Workspace { input, output, .. } = &mut *self.work;
+        let Workspace { input, unpacked, output, .. } = &mut *self.work;
         let out = output.slice_mut(0..rows * config.width);
         let job = (&layer.attention_output, &layer.attention_output_bias, out);
-        products(queue, self.phase, kind, input, rows, [job])
+        products(queue, self.phase, kind, input, unpacked, rows, [job])
     }
 
     /// Biases, norms and rotary embedding; keys and values go into the cache.
@@ -303,12 +308,12 @@ impl<Q: Queue> Pass<'_, Q> {
         let (queue, config, rows) = (self.queue, self.config, self.rows);
         let (width, hidden) = (config.width, config.feed_forward);
         let (kind, kind_down) = (self.kind([&layer.gate, &layer.up]), self.kind([&layer.down]));
-        let Workspace { input, gate, up, output, .. } = &mut *self.work;
+        let Workspace { input, unpacked, gate, up, output, .. } = &mut *self.work;
         let jobs = [
             (&layer.gate, &None, gate.slice_mut(0..rows * hidden)),
             (&layer.up, &None, up.slice_mut(0..rows * hidden)),
         ];
-        products(queue, self.phase, kind, input, rows, jobs)?;
+        products(queue, self.phase, kind, input, unpacked, rows, jobs)?;
         let activation = match config.activation {
             Activation::Silu => Gate::Silu,
             Activation::GeluTanh => Gate::GeluTanh,
@@ -322,7 +327,7 @@ impl<Q: Queue> Pass<'_, Q> {
             [rows, hidden, hidden],
         ))?;
         let job = (&layer.down, &None, output.slice_mut(0..rows * width));
-        products(queue, self.phase, kind_down, input, rows, [job])
+        products(queue, self.phase, kind_down, input, unpacked, rows, [job])
     }
 }
 
@@ -345,33 +350,25 @@ fn heads<'a>(
 /// A matrix, what is added to each row of its product, and where that goes.
 type Job<'a> = (&'a Matrix, &'a Optional, ViewMut<'a, f32>);
 
+/// The job, as launchers take it.
+fn output<'a>((matrix, bias, out): Job<'a>) -> Output<'a> {
+    Output { out, weights: matrix.planes(), bias: bias.as_ref().map(Buffer::view) }
+}
+
 /// Products of the same rows of the input with several matrices.
 fn products<const N: usize>(
     queue: &impl Queue,
     phase: Phase<'_>,
     kind: ActivationKind,
     input: &RowsBuffer,
+    unpacked: &mut Buffer<PanelF16>,
     rows: usize,
     jobs: [Job<'_>; N],
 ) -> Result<(), Error> {
     let columns = jobs[0].0.columns;
+    let outputs = jobs.map(output).into();
+    let many = matches!(phase, Phase::Prompt { .. });
     with_rows!(kind, R => {
-        let input: View<'_, R> = input.rows(rows, columns);
-        if let Phase::Prompt { .. } = phase {
-            for (matrix, bias, out) in jobs {
-                R::many(queue, out, input, matrix.planes(), bias.as_ref().map(Buffer::view), rows)?;
-            }
-            return Ok(());
-        }
-        let mut outputs: Vec<_> = jobs
-            .into_iter()
-            .map(|(matrix, bias, out)| Output { out, weights: matrix.planes(), bias: bias.as_ref().map(Buffer::view) })
-            .collect();
-        // A launch takes one format.
-        outputs.sort_by_key(|output| output.weights.format as u32);
-        for outputs in outputs.chunk_by(|a, b| a.weights.format == b.weights.format) {
-            R::few(queue, outputs, input, rows)?;
-        }
-        Ok(())
+        R::multiply(queue, outputs, input.rows::<R>(rows, columns), rows, many, unpacked)
     })
 }

@@ -2,17 +2,20 @@
 //! them.
 
 use bytemuck::Pod;
-use gpu::product::{Activations, AsF16, AsQ8};
+use gpu::product::{Activations, AsF16, AsF16Panels, AsQ8, PanelF16};
 use half::f16;
 
-use crate::cuda::ops::{self, Output, PlaneMatrix, RowsMut};
+use crate::cuda::ops::{self, Output, RowsMut};
 use crate::cuda::{Buffer, Error, Queue, View, ViewMut};
 
 /// What rows of activations are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActivationKind {
-    /// 16-bit floats.
+    /// 16-bit floats, and products that every device has.
     F16,
+    /// 16-bit floats, and products that compute capability 9.0 alone has, with matrices that are unpacked
+    /// to 16-bit floats first: for a prompt. A few rows take as long as hundreds.
+    F16Wgmma,
     /// Blocks of 32 quants of 8 bits with one scale, see [`gpu::product::activations`].
     Q8,
 }
@@ -25,6 +28,10 @@ macro_rules! with_rows {
                 type $R = half::f16;
                 $work
             }
+            ActivationKind::F16Wgmma => {
+                type $R = gpu::product::PanelF16;
+                $work
+            }
             ActivationKind::Q8 => {
                 type $R = u8;
                 $work
@@ -35,42 +42,47 @@ macro_rules! with_rows {
 
 pub(super) use with_rows;
 
-/// Rows of activations of either kind, of which one is in use at a time.
+/// Rows of activations of each kind, of which one is in use at a time.
 #[derive(Debug)]
 pub(super) struct RowsBuffer {
     f16: Buffer<f16>,
+    panels: Buffer<PanelF16>,
     q8: Buffer<u8>,
 }
 
 impl RowsBuffer {
-    /// For `rows` rows of at most `width` values.
-    pub(super) fn new(queue: &impl Queue, rows: usize, width: usize) -> Result<Self, Error> {
+    /// For `rows` rows of at most `width` values; `wgmma`: also of [`ActivationKind::F16Wgmma`].
+    pub(super) fn new(queue: &impl Queue, rows: usize, width: usize, wgmma: bool) -> Result<Self, Error> {
+        let panels = if wgmma { PanelF16::elements(rows, width) } else { 0 };
         Ok(Self {
-            f16: queue.output("f16 rows", rows * f16::elements(width))?,
-            q8: queue.output("q8 rows", rows * u8::elements(width))?,
+            f16: queue.output("f16 rows", f16::elements(rows, width))?,
+            panels: queue.output("f16 rows in panels", panels)?,
+            q8: queue.output("q8 rows", u8::elements(rows, width))?,
         })
     }
 
     /// Bytes of that.
-    pub(super) fn byte_len(rows: usize, width: usize) -> usize {
-        rows * (f16::elements(width) * size_of::<f16>() + u8::elements(width))
+    pub(super) fn byte_len(rows: usize, width: usize, wgmma: bool) -> usize {
+        let panels = if wgmma { PanelF16::elements(rows, width) } else { 0 };
+        let f16s = f16::elements(rows, width) + panels;
+        f16s * size_of::<f16>() + u8::elements(rows, width)
     }
 
     /// The first `rows` rows of `width` values.
     pub(super) fn rows<R: Rows>(&self, rows: usize, width: usize) -> View<'_, R> {
-        R::buffer(self).slice(0..rows * R::elements(width))
+        R::buffer(self).slice(0..R::elements(rows, width))
     }
 
     /// As [`rows`](Self::rows), to write.
     pub(super) fn rows_mut<R: Rows>(&mut self, rows: usize, width: usize) -> ViewMut<'_, R> {
-        R::buffer_mut(self).slice_mut(0..rows * R::elements(width))
+        R::buffer_mut(self).slice_mut(0..R::elements(rows, width))
     }
 }
 
 /// The element of rows of activations.
 pub(super) trait Rows: Pod {
-    /// Elements of a row of `width` values.
-    fn elements(width: usize) -> usize;
+    /// Elements of `rows` rows of `width` values.
+    fn elements(rows: usize, width: usize) -> usize;
 
     fn buffer(rows: &RowsBuffer) -> &Buffer<Self>;
 
@@ -87,72 +99,74 @@ pub(super) trait Rows: Pod {
         shape: [usize; 2],
     ) -> Result<(), Error>;
 
-    /// The product of a prompt's rows.
-    fn many(
+    /// The products of `rows` rows with several matrices, through the kernels for `many` rows, those of a
+    /// prompt, or for few, one a sequence. `unpacked` is room for the largest matrix, which not every kind
+    /// of rows needs.
+    fn multiply(
         queue: &impl Queue,
-        out: ViewMut<'_, f32>,
+        outputs: Vec<Output<'_>>,
         input: View<'_, Self>,
-        weights: PlaneMatrix<'_>,
-        bias: Option<View<'_, f32>>,
         rows: usize,
+        many: bool,
+        unpacked: &mut Buffer<PanelF16>,
     ) -> Result<(), Error>;
+}
 
-    /// The products of a few rows, one a sequence, with weights of one format.
-    fn few(
-        queue: &impl Queue,
-        outputs: &[Output<'_>],
-        input: View<'_, Self>,
-        rows: usize,
-    ) -> Result<(), Error>;
+/// What kinds of rows have in common.
+macro_rules! common {
+    ($Kind:ty, $field:ident, $convert:ident) => {
+        fn elements(rows: usize, width: usize) -> usize {
+            // Both are far below 2^31: a model's rows were checked when it was loaded.
+            <$Kind as Activations>::bytes(rows as u32, width as u32) as usize / size_of::<Self>()
+        }
+
+        fn buffer(rows: &RowsBuffer) -> &Buffer<Self> {
+            &rows.$field
+        }
+
+        fn buffer_mut(rows: &mut RowsBuffer) -> &mut Buffer<Self> {
+            &mut rows.$field
+        }
+
+        fn target(view: ViewMut<'_, Self>) -> impl RowsMut {
+            view
+        }
+
+        fn convert(
+            queue: &impl Queue,
+            out: ViewMut<'_, Self>,
+            input: View<'_, f32>,
+            shape: [usize; 2],
+        ) -> Result<(), Error> {
+            ops::$convert(queue, out, input, shape)
+        }
+    };
 }
 
 macro_rules! rows {
     ($Element:ty, $Kind:ty, $field:ident, $convert:ident, $many:ident, $few:ident) => {
         impl Rows for $Element {
-            fn elements(width: usize) -> usize {
-                // Widths are far below 2^31: a model's rows were checked when it was loaded.
-                <$Kind as Activations>::row_bytes(width as u32) as usize / size_of::<Self>()
-            }
+            common!($Kind, $field, $convert);
 
-            fn buffer(rows: &RowsBuffer) -> &Buffer<Self> {
-                &rows.$field
-            }
-
-            fn buffer_mut(rows: &mut RowsBuffer) -> &mut Buffer<Self> {
-                &mut rows.$field
-            }
-
-            fn target(view: ViewMut<'_, Self>) -> impl RowsMut {
-                view
-            }
-
-            fn convert(
+            fn multiply(
                 queue: &impl Queue,
-                out: ViewMut<'_, Self>,
-                input: View<'_, f32>,
-                shape: [usize; 2],
-            ) -> Result<(), Error> {
-                ops::$convert(queue, out, input, shape)
-            }
-
-            fn many(
-                queue: &impl Queue,
-                out: ViewMut<'_, f32>,
-                input: View<'_, Self>,
-                weights: PlaneMatrix<'_>,
-                bias: Option<View<'_, f32>>,
-                rows: usize,
-            ) -> Result<(), Error> {
-                ops::$many(queue, out, input, weights, bias, rows)
-            }
-
-            fn few(
-                queue: &impl Queue,
-                outputs: &[Output<'_>],
+                mut outputs: Vec<Output<'_>>,
                 input: View<'_, Self>,
                 rows: usize,
+                many: bool,
+                _unpacked: &mut Buffer<PanelF16>,
             ) -> Result<(), Error> {
-                ops::$few(queue, outputs, input, rows)
+                if many {
+                    let multiply = |Output { out, weights, bias }: Output<'_>| {
+                        ops::$many(queue, out, input, weights, bias, rows)
+                    };
+                    return outputs.into_iter().try_for_each(multiply);
+                }
+                // A launch takes one format.
+                outputs.sort_by_key(|output| output.weights.format as u32);
+                outputs
+                    .chunk_by(|a, b| a.weights.format == b.weights.format)
+                    .try_for_each(|outputs| ops::$few(queue, outputs, input, rows))
             }
         }
     };
@@ -160,3 +174,25 @@ macro_rules! rows {
 
 rows!(f16, AsF16, f16, convert_f16, matmul_f16_quant, matvec_f16);
 rows!(u8, AsQ8, q8, convert_q8, matmul_q8_quant, matvec_q8);
+
+impl Rows for PanelF16 {
+    common!(AsF16Panels, panels, convert_f16_panels);
+
+    /// One matrix after the other is unpacked and multiplied, whatever its format and however many rows.
+    fn multiply(
+        queue: &impl Queue,
+        outputs: Vec<Output<'_>>,
+        input: View<'_, Self>,
+        rows: usize,
+        _many: bool,
+        unpacked: &mut Buffer<PanelF16>,
+    ) -> Result<(), Error> {
+        for Output { out, weights, bias } in outputs {
+            let shape = [rows, weights.rows, weights.columns];
+            let elements = 0..Self::elements(weights.rows, weights.columns);
+            ops::unpack_f16(queue, unpacked.slice_mut(elements.clone()), weights)?;
+            ops::matmul_f16_wgmma(queue, out, input, unpacked.slice(elements), bias, shape)?;
+        }
+        Ok(())
+    }
+}

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use gpu::product::PanelF16;
 use gpu::quant::Format;
 use gpu::quant::planes::{pack_row, plane_row_bytes};
 
+use super::rows::Rows;
 use crate::backend::BackendError;
 use crate::cuda::ops::PlaneMatrix;
 use crate::cuda::{Buffer, Error, ModelQueue, Part};
@@ -137,6 +139,15 @@ impl Weights {
         };
         let layers = model.layers().iter().map(layer).collect::<Result<_, _>>()?;
         Ok(Self { embedding, output, output_norm: vector("output_norm", model.output_norm())?, layers })
+    }
+
+    /// The elements of the largest matrix of a layer, unpacked.
+    pub(super) fn most_unpacked(&self) -> usize {
+        let matrices = self.layers.iter().flat_map(|layer| {
+            let Layer { query, key, value, attention_output, gate, up, down, .. } = layer;
+            [query, key, value, attention_output, gate, up, down]
+        });
+        matrices.map(|matrix| PanelF16::elements(matrix.rows, matrix.columns)).max().unwrap_or(0)
     }
 
     /// The output projection.

@@ -1,6 +1,7 @@
 //! What a forward pass writes between its kernels, and the KV caches.
 
 use gpu::attention::KvPlace;
+use gpu::product::PanelF16;
 use half::f16;
 
 use super::rows::RowsBuffer;
@@ -70,6 +71,8 @@ pub(super) struct Workspace {
     pub(super) residual: Buffer<f32>,
     /// What a product reads.
     pub(super) input: RowsBuffer,
+    /// The matrix that a product of [`F16Wgmma`](super::ActivationKind::F16Wgmma) reads.
+    pub(super) unpacked: Buffer<PanelF16>,
     pub(super) query: Buffer<f32>,
     pub(super) key: Buffer<f32>,
     pub(super) value: Buffer<f32>,
@@ -87,13 +90,15 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// For `sequences` sequences of `context` positions.
+    /// For `sequences` sequences of `context` positions, and matrices of at most `unpacked` elements, 0 where
+    /// none is unpacked.
     pub(super) fn new(
         queue: &impl Queue,
         config: &Config,
         context: usize,
         sequences: usize,
         step: &AttnShape,
+        unpacked: usize,
     ) -> Result<Self, Error> {
         let rows = Self::pass_rows(config, context, sequences);
         let logit_rows = sequences.max(LOGIT_ROWS);
@@ -104,7 +109,8 @@ impl Workspace {
             tokens: queue.output("tokens", rows)?,
             places: queue.output("places", rows)?,
             residual: new("residual", config.width)?,
-            input: RowsBuffer::new(queue, rows, widest(config))?,
+            input: RowsBuffer::new(queue, rows, widest(config), unpacked > 0)?,
+            unpacked: queue.output("unpacked weights", unpacked)?,
             query: new("query", config.query_width())?,
             key: new("key", config.kv_width())?,
             value: new("value", config.kv_width())?,
@@ -120,17 +126,26 @@ impl Workspace {
     }
 
     /// Bytes of that.
-    pub(super) fn byte_len(config: &Config, context: usize, sequences: usize, step: &AttnShape) -> u128 {
+    pub(super) fn byte_len(
+        config: &Config,
+        context: usize,
+        sequences: usize,
+        step: &AttnShape,
+        unpacked: usize,
+    ) -> u128 {
         let logit_rows = sequences.max(LOGIT_ROWS);
         let logits = logit_rows as u128 * config.vocab_size as u128 * size_of::<f32>() as u128;
-        let rows = Self::pass_rows(config, context, sequences) as u128;
+        let rows = Self::pass_rows(config, context, sequences);
+        let input = RowsBuffer::byte_len(rows, widest(config), unpacked > 0) as u128;
+        let unpacked = unpacked as u128 * size_of::<PanelF16>() as u128;
         let parts = step.workspace() as u128 * size_of::<f32>() as u128;
-        rows * row_bytes(config) as u128 + logits + parts
+        rows as u128 * row_bytes(config) as u128 + input + unpacked + logits + parts
     }
 
     /// Rows of a pass: as many as the products are fastest with, if there is the context for them.
     pub(super) fn pass_rows(config: &Config, context: usize, sequences: usize) -> usize {
-        let affordable = (MOST_BYTES / row_bytes(config).max(1)).max(1);
+        let row = row_bytes(config) + RowsBuffer::byte_len(1, widest(config), false);
+        let affordable = (MOST_BYTES / row.max(1)).max(1);
         MOST_ROWS.min(affordable).min(context).max(sequences)
     }
 }
@@ -140,12 +155,9 @@ fn widest(config: &Config) -> usize {
     config.width.max(config.query_width()).max(config.feed_forward)
 }
 
-/// Bytes of one row of everything.
+/// Bytes of one row of everything but what products read.
 fn row_bytes(config: &Config) -> usize {
     let f32s = 2 * config.width + 2 * config.query_width() + 2 * config.kv_width() + 2 * config.feed_forward;
     let small = size_of::<u32>() + size_of::<KvPlace>();
-    RowsBuffer::byte_len(1, widest(config))
-        + f32s * size_of::<f32>()
-        + config.query_width() * size_of::<f16>()
-        + small
+    f32s * size_of::<f32>() + config.query_width() * size_of::<f16>() + small
 }

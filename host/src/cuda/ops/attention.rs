@@ -264,6 +264,10 @@ mod tests {
             self.emulated.owner()
         }
 
+        fn multiprocessors(&self) -> u32 {
+            self.emulated.multiprocessors()
+        }
+
         fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
             self.emulated.input(name, elements)
         }

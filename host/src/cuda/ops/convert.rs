@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use gpu::product::convert::Converted;
-use gpu::product::{AsF16, AsQ8, Convert};
+use gpu::product::{AsF16, AsF16Panels, AsQ8, Convert, PanelF16};
 use gpu::simt::Global;
 use half::f16;
 
@@ -22,6 +22,19 @@ pub fn convert_f16(
     shape: [usize; 2],
 ) -> Result<(), Error> {
     launch::<AsF16>(queue, &out, size_of::<f16>(), &input, shape)
+}
+
+/// Rounds `rows × width` f32 to f16 in [panels](gpu::product::panels).
+///
+/// # Errors
+/// As [`convert_f16`].
+pub fn convert_f16_panels(
+    queue: &impl Queue,
+    out: ViewMut<'_, PanelF16>,
+    input: View<'_, f32>,
+    shape: [usize; 2],
+) -> Result<(), Error> {
+    launch::<AsF16Panels>(queue, &out, size_of::<PanelF16>(), &input, shape)
 }
 
 /// Quantizes `rows × width` f32 to rows of q8 ([`gpu::product::activations`]).
@@ -50,7 +63,7 @@ fn launch<A: Converted>(
     check.that(width.is_multiple_of(A::COLUMNS), || {
         format!("the width is {width}, not a multiple of {}", A::COLUMNS)
     })?;
-    let bytes = u64::from(rows) * u64::from(A::row_bytes(width));
+    let bytes = A::bytes(rows, width);
     check.view(out, "out", bytes / element_bytes as u64, 16)?;
     check.view(input, "input", u64::from(rows) * u64::from(width), 16)?;
     let out = Global::from_address(out.address());

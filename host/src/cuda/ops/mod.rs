@@ -16,6 +16,7 @@ mod embed;
 mod gated;
 mod matmul_f16;
 mod matmul_f16_quant;
+mod matmul_f16_wgmma;
 mod matmul_q8_quant;
 mod matrix;
 mod matvec;
@@ -27,6 +28,7 @@ mod rope_kv;
 mod rows;
 mod top_k;
 mod transpose;
+mod unpack_f16;
 mod vector_add;
 
 pub use argmax::{argmax, argmax_workspace};
@@ -34,19 +36,18 @@ pub use attention::{AttentionShape, PREFILL_HEAD_SIZES, Prefill, attention, pref
 pub use attn_decode::{AttnShape, attn_decode};
 pub use block_sum::block_sum;
 pub use cache::Cache;
-pub use convert::{convert_f16, convert_q8};
+pub use convert::{convert_f16, convert_f16_panels, convert_q8};
 pub use embed::embed;
 pub use gated::gated;
 pub use matmul_f16::matmul_f16;
 pub use matmul_f16_quant::{matmul_f16_quant, matmul_f16_quant_by};
+pub use matmul_f16_wgmma::{matmul_f16_wgmma, matmul_f16_wgmma_by};
 pub use matmul_q8_quant::{matmul_q8_quant, matmul_q8_quant_by};
 pub use matrix::PlaneMatrix;
 pub use matvec::{Output, matvec_f16, matvec_q8};
-#[cfg(cuda)]
-pub use probe::map_wgmma;
 pub use probe::{
-    approximations, loads, map_bf16, map_f16, map_s8, product_f16, product_s8, product_wmma, shared,
-    shared_or,
+    approximations, loads, map_bf16, map_f16, map_s8, map_wgmma, product_f16, product_s8, product_wmma,
+    shared, shared_or,
 };
 pub use residual_norm::{Delta, residual_norm};
 pub use rms_norm::rms_norm;
@@ -54,10 +55,12 @@ pub use rope_kv::{Heads, RopeShape, rope_kv};
 pub use rows::RowsMut;
 pub use top_k::{top_k, top_k_workspace};
 pub use transpose::transpose;
+pub use unpack_f16::unpack_f16;
 pub use vector_add::vector_add;
 
 use std::marker::PhantomData;
 
+use gpu::product::{PanelF16, Panels};
 use gpu::simt::{Contract, Global};
 
 use super::{Error, Owner, Queue, View, ViewMut};
@@ -88,6 +91,12 @@ impl<K: Contract> Check<K> {
         self.that(address.is_multiple_of(align), || {
             format!("{name} begins at {address:#x}, which is not a multiple of {align} bytes")
         })
+    }
+
+    /// That an operand is all [panels](gpu::product::panels) of rows and columns, aligned to 16 bytes.
+    fn panels(&self, view: &impl Checked, name: &str, [rows, columns]: [u32; 2]) -> Result<(), Error> {
+        let bytes = Panels::new(columns).bytes(rows);
+        self.view(view, name, bytes / size_of::<PanelF16>() as u64, 16)
     }
 
     /// Where an input begins that there need not be, and address 0 if there is none. As [`view`](Self::view).

@@ -1,8 +1,8 @@
 //! Launches of `gpu::probe`.
 
 use gpu::probe::{
-    ProbeApproximations, ProbeLoads, ProbeMapBf16, ProbeMapF16, ProbeMapS8, ProbeMmaF16, ProbeMmaS8,
-    ProbeShared, ProbeWmma,
+    ProbeApproximations, ProbeLoads, ProbeMapBf16, ProbeMapF16, ProbeMapS8, ProbeMapWgmma, ProbeMmaF16,
+    ProbeMmaS8, ProbeShared, ProbeWmma,
 };
 use gpu::simt::{Contract, WARP_LANES};
 
@@ -91,24 +91,22 @@ map! {
     map_s8: ProbeMapS8, i32
 }
 
-/// What products of a warpgroup say of the lane maps: [`ProbeMapWgmma`](gpu::probe::ProbeMapWgmma). On sm_90 alone, which the
-/// emulator does not play.
+/// What products of a warpgroup say of the lane maps: [`ProbeMapWgmma`]. Of GPUs, on compute capability 9.0
+/// alone.
 ///
 /// # Errors
 /// [`Error::Contract`] unless both are as long as the kernel says; those of a launch, among them
 /// [`Error::NotForDevice`].
-#[cfg(cuda)]
 pub fn map_wgmma<const REGISTERS: usize>(
-    stream: &crate::cuda::Stream,
+    queue: &impl Queue,
     d: ViewMut<'_, f32>,
     a: ViewMut<'_, f32>,
 ) -> Result<(), Error> {
-    type Kernel<const REGISTERS: usize> = gpu::probe::ProbeMapWgmma<REGISTERS>;
-    let check = Check::<Kernel<REGISTERS>>::new(stream);
-    check.view(&d, "d", Kernel::<REGISTERS>::D_ANSWERS.into(), 4)?;
-    check.view(&a, "a", Kernel::<REGISTERS>::A_ANSWERS.into(), 4)?;
+    let check = Check::<ProbeMapWgmma<REGISTERS>>::new(queue);
+    check.view(&d, "d", ProbeMapWgmma::<REGISTERS>::D_ANSWERS.into(), 4)?;
+    check.view(&a, "a", ProbeMapWgmma::<REGISTERS>::A_ANSWERS.into(), 4)?;
     // SAFETY: the lengths were just checked; both are borrowed alone.
-    unsafe { stream.launch(Kernel::<REGISTERS> { d: d.start(), a: a.start() }) }
+    unsafe { queue.launch(ProbeMapWgmma::<REGISTERS> { d: d.start(), a: a.start() }) }
 }
 
 /// `2^x`, `1 / x` and `1 / √x` as the machine approximates them, in this order:

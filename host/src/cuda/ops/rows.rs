@@ -1,14 +1,14 @@
 //! Rows of activations that a kernel writes, in each of their forms.
 
-use gpu::product::{Activations, AsF16, AsF32, AsQ8};
+use gpu::product::{Activations, AsF16, AsF16Panels, AsF32, AsQ8, PanelF16};
 use gpu::simt::{Contract, Global};
 use half::f16;
 
 use super::Check;
 use crate::cuda::{Error, ViewMut};
 
-/// Rows of activations for a kernel to write, by their elements: f32, f16, or bytes for the rows of
-/// [`Q8Row`](gpu::product::Q8Row), one behind the other.
+/// Rows of activations for a kernel to write, by their elements: f32, f16, f16 in
+/// [panels](gpu::product::panels), or bytes for the rows of [`Q8Row`](gpu::product::Q8Row).
 pub trait RowsMut {
     /// What a kernel stores them as.
     type Kind: Activations;
@@ -35,6 +35,7 @@ macro_rules! rows {
 rows! {
     f32 => AsF32,
     f16 => AsF16,
+    PanelF16 => AsF16Panels,
     u8 => AsQ8,
 }
 
@@ -46,7 +47,7 @@ impl<K: Contract> Check<K> {
         self.that(width.is_multiple_of(columns), || {
             format!("the width is {width}, not a multiple of {columns}")
         })?;
-        let bytes = u64::from(rows) * u64::from(O::Kind::row_bytes(width));
+        let bytes = O::Kind::bytes(rows, width);
         self.view(out.view(), "out", bytes / size_of::<O::Element>() as u64, 16)?;
         Ok(out.view().start().cast())
     }

@@ -47,15 +47,15 @@ impl Parity for Convert {
                         Ok(ops::convert_f16(queue, out, input.view(), shape)?)
                     })?;
                     (
-                        <f16 as Form>::values(&out, width),
+                        <f16 as Form>::values(&out, [rows, width]),
                         x.iter().map(|&x| f16::from_f32(x).to_f32()).collect(),
                     )
                 }
                 Self::Q8 => {
-                    let out = trial.output(&case, rows * Q8::elements(width), 16, |queue, out| {
+                    let out = trial.output(&case, Q8::elements(rows, width), 16, |queue, out| {
                         Ok(ops::convert_q8(queue, out, input.view(), shape)?)
                     })?;
-                    (Q8::values(&out, width), x.chunks_exact(32).flat_map(rounded_to_q8).collect())
+                    (Q8::values(&out, [rows, width]), x.chunks_exact(32).flat_map(rounded_to_q8).collect())
                 }
             };
             let found = found.map_err(|what| Red::wrong(&case, what))?;

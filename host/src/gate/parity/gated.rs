@@ -55,11 +55,11 @@ impl<F: Form> Parity for Gated<F> {
                 both.iter_mut().step_by(3).for_each(|x| *x *= 8.0);
                 let input = trial.input("gate and up", &both, 16)?;
                 let len = (rows - 1) * stride + width;
-                let out = trial.output(&case, rows * F::elements(width), 16, |queue, out| {
+                let out = trial.output(&case, F::elements(rows, width), 16, |queue, out| {
                     let (x, up) = (input.slice(0..len), input.slice(width..width + len));
                     Ok(ops::gated(queue, F::target(out), x, up, gate, [rows, width, stride])?)
                 })?;
-                let found = F::values(&out, width).map_err(|what| Red::wrong(&case, what))?;
+                let found = F::values(&out, [rows, width]).map_err(|what| Red::wrong(&case, what))?;
                 let at = |i: usize| {
                     let at = i / width * stride + i % width;
                     (f64::from(both[at]), f64::from(both[at + width]))

@@ -138,7 +138,7 @@ impl<F: Form> Parity for Norm<F> {
             };
             let (delta, post) = (optional("delta", &problem.delta)?, optional("post", &problem.post)?);
             let mut after = Vec::new();
-            let out = trial.output(&case, rows * F::elements(width), 16, |queue, out| {
+            let out = trial.output(&case, F::elements(rows, width), 16, |queue, out| {
                 let mut residual = Guarded::in_out(queue, "residual", &problem.residual, 16)?;
                 let delta = delta
                     .as_ref()
@@ -152,7 +152,7 @@ impl<F: Form> Parity for Norm<F> {
             let (residual, expected) = problem.reference();
             let bounds = problem.residual_bounds(&residual);
             trial.compare(&format!("{case}, the residual stream"), &after, &residual, |i| bounds[i])?;
-            let found = F::values(&out, width).map_err(|what| Red::wrong(&case, what))?;
+            let found = F::values(&out, [rows, width]).map_err(|what| Red::wrong(&case, what))?;
             let bounds = problem.bounds(&residual, &expected);
             let rounding = |i: usize| F::rounding(&expected[i / width * width..][..width], i % width);
             trial.compare(&case, &found, &expected, |i| bounds[i] + rounding(i))?;

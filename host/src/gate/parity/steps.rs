@@ -170,7 +170,7 @@ impl StepProblem<'_> {
         let values = trial.input("values", &inputs.values, 16)?;
         let places = trial.input("places", &self.places(), 16)?;
         let width = self.width();
-        let out = trial.output(&case, positions.len() * F::elements(width), 16, |queue, out| {
+        let out = trial.output(&case, F::elements(positions.len(), width), 16, |queue, out| {
             let mut workspace = Guarded::<f32>::output(queue, "workspace", shape.workspace(), 16)?;
             let cache =
                 Cache { keys: keys.view(), values: values.view(), places: places.view(), layer: LAYER };
@@ -178,7 +178,7 @@ impl StepProblem<'_> {
             queue.synchronize()?;
             super::trial::read(&case, &workspace).map(drop)
         })?;
-        let found = F::values(&out, width).map_err(|what| Red::wrong(&case, what))?;
+        let found = F::values(&out, [positions.len(), width]).map_err(|what| Red::wrong(&case, what))?;
         let expected: Vec<f64> = (0..positions.len()).flat_map(|row| self.reference(&inputs, row)).collect();
         trial.compare(&case, &found, &expected, |i| {
             PARITY + F::rounding(&expected[i / width * width..][..width], i % width)

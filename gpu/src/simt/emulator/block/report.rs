@@ -71,6 +71,7 @@ impl State {
                     within_warp |= !word.is_barrier();
                     Some((word.name(), location))
                 }
+                Status::Polling(_, location) => Some(("mbarrier_wait", location)),
                 Status::Ready | Status::Done | Status::Stopped => None,
             };
             match lanes.iter_mut().rev().find(|gathering| gathering.warp == warp && gathering.at == at) {

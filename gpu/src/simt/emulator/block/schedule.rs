@@ -90,6 +90,11 @@ impl Lane<'_> {
         state.warps[(self.thread / WARP_LANES) as usize].outputs[(self.thread % WARP_LANES) as usize]
     }
 
+    /// Lets others run, until this lane is ready again.
+    pub(super) fn give_up_turn(self) {
+        self.yielder.suspend(());
+    }
+
     /// Stops the block: nobody runs again. Where only something unwritten was read, the others
     /// run on, to see whether it is written after all.
     pub(super) fn fail(self, thread: u32, location: &'static Location<'static>, problem: Problem) -> ! {
@@ -195,8 +200,14 @@ impl<'l> Block<'l> {
             }
         }
         let mut state = self.state.borrow_mut();
-        if state.statuses.iter().any(|&status| status != Status::Done) {
-            let error = self.error(None, None, state.stuck());
+        let unfinished = state.warps.iter().try_for_each(|warp| warp.products.check_none());
+        let fault = if state.statuses.iter().any(|&status| status != Status::Done) {
+            Some(state.stuck())
+        } else {
+            unfinished.err()
+        };
+        if let Some(fault) = fault {
+            let error = self.error(None, None, fault);
             state.failure.get_or_insert(error);
         }
     }

@@ -1,0 +1,370 @@
+//! `matmul_f16_wgmma`, `matmul_f16_wgmma_n128`: rows of f16 times rows of f16 on sm_90a, by the tensor
+//! cores' products of a whole warp group straight from shared memory.
+//!
+//! `out[m][n] = Σ_k input[m][k] · weights[n][k] + bias[n]`; input and weights f16 in
+//! [panels](super::panels), as [`AsF16Panels`](super::AsF16Panels) and
+//! [`UnpackF16`](super::UnpackF16) leave them; out `M × N` f32, row major.
+//!
+//! # Who owns what
+//!
+//! ```text
+//! grid: as many blocks as the device runs at a time; block b has tiles b, b + blocks, ... in the order of
+//! `Tiling::place`
+//!
+//!                    256 columns of out (rows of weights), or 128
+//!                   +---------------------------------------------+
+//!   64 rows of out  |  warp group 0: 64 × 256, 128 sums a thread  |
+//!                   +---------------------------------------------+     warp 8 has none: one lane of it
+//!   64 rows         |  warp group 1                               |     begins all the copies
+//!                   +---------------------------------------------+
+//! ```
+//!
+//! # One slab
+//!
+//! K goes by in slabs of 64: a panel of the input and one or two of the weights, 16 KiB each, are one
+//! bulk copy each. A warp group multiplies a slab in four steps of 16 of k, and is never further
+//! than one slab behind with waiting for that: while it multiplies a slab, it gives the one before back.
+//!
+//! ```text
+//! producer    wait for the stage to be empty, say how many bytes, copy
+//! warp group  wait for the stage to be full, 4 × wgmma, wait for the slab before, give its stage back
+//! ```
+//!
+//! The producer goes on to the next tile while sums are stored, as far as there are stages.
+//!
+//! # Registers
+//!
+//! 128 sums and few besides; 288 threads could have 224 each.
+//!
+//! # Shared memory
+//!
+//! ```text
+//! byte       0 stage 0: the input's panel, then the weights'       48 KiB, for 128 columns 32 KiB
+//!        49152 stage 1 ...
+//!       196608 full  [stages]  one arrival, and the bytes of the stage
+//!              empty [stages]  an arrival of each of the 8 warps
+//! ```
+//!
+//! # Who waits for whom
+//!
+//! One barrier of the block, after the barriers in memory have been initialized. From then on `full`
+//! and `empty` alone: both sides go through the stages in one order, and change the parity whenever they
+//! come round.
+//!
+//! # Shape contract
+//!
+//! Any M, N and K. What panels have beyond K is zero in both operands; rows beyond M and N come into rows
+//! and columns of out that are not stored.
+//!
+//! # Numeric contract
+//!
+//! As [`MatmulF16Quant`](super::MatmulF16Quant): sums are f32, k in order of steps of 16, within a step the
+//! tensor core's order, which cuts off instead of rounding; then the bias is added. Every element is summed
+//! in the same order whatever M, N, the grid and the tiles are. The bits are not those of
+//! `MatmulF16Quant`: `wgmma` adds the 16 products of a step otherwise than two `mma` do.
+
+use super::panels::{PANEL_BYTES, PANEL_COLUMNS, PANEL_ROWS, Panels, STEP_BYTES, operand};
+use super::tiling::{FRAGMENT, Tiling};
+use crate::fragment::wgmma;
+use crate::simt::{
+    ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, RowMajor,
+    Shared, WARP_LANES,
+};
+
+/// Warps that multiply: two warp groups.
+const CONSUMERS: u32 = 8;
+/// Warps of a warp group, and its rows of a tile.
+const GROUP_WARPS: u32 = 4;
+const GROUP_ROWS: u32 = 64;
+const TILE_M: u32 = CONSUMERS / GROUP_WARPS * GROUP_ROWS;
+const _: () = assert!(TILE_M == PANEL_ROWS);
+/// Steps of k in a slab.
+const STEPS: u32 = PANEL_COLUMNS / FRAGMENT;
+/// Bytes of all stages.
+const STAGES_BYTES: u32 = 192 << 10;
+
+/// The arguments of a product; `REGISTERS` is half of a tile's columns, what a lane holds of it.
+#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct MatmulF16Wgmma<const REGISTERS: usize = 128> {
+    /// `m × n`, row major, not overlapping the others; aligned to 8 bytes if `n` is even.
+    pub out: Global<f32>,
+    /// [`Panels`] of `m` rows of `k` columns, aligned to 16 bytes.
+    pub input: Global<u8>,
+    /// [`Panels`] of `n` rows of `k` columns, aligned to 16 bytes.
+    pub weights: Global<u8>,
+    /// `n`, or address 0 if there is none.
+    pub bias: Global<f32>,
+    /// Rows of input and out.
+    pub m: u32,
+    /// Rows of weights, columns of out.
+    pub n: u32,
+    /// Columns of input and weights.
+    pub k: u32,
+    /// Blocks that run at a time. Any number will do; that of multiprocessors is best.
+    pub blocks: u32,
+}
+
+impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
+    /// Columns of a tile.
+    const TILE_N: u32 = 2 * REGISTERS as u32;
+    /// The tiles. The second numbers are those of warp groups.
+    const TILING: Tiling =
+        Tiling { tile_m: TILE_M, tile_n: Self::TILE_N, warps_m: CONSUMERS / GROUP_WARPS, warps_n: 1 };
+    /// Panels of the weights in a stage.
+    const WEIGHT_PANELS: u32 = Self::TILE_N / PANEL_ROWS;
+    /// Bytes of a stage.
+    const STAGE_BYTES: u32 = (1 + Self::WEIGHT_PANELS) * PANEL_BYTES;
+    /// Stages.
+    const STAGES: u32 = STAGES_BYTES / Self::STAGE_BYTES;
+    /// Bytes of shared memory.
+    pub const SHARED_BYTES: u32 = STAGES_BYTES + 2 * Self::STAGES * 8;
+
+    /// Tiles of an `m × n` output.
+    #[must_use]
+    pub const fn tiles(m: u32, n: u32) -> u32 {
+        Self::TILING.grid(m, n).x
+    }
+}
+
+impl<const REGISTERS: usize> Contract for MatmulF16Wgmma<REGISTERS> {
+    const NAME: &'static str = match REGISTERS {
+        128 => "matmul_f16_wgmma",
+        64 => "matmul_f16_wgmma_n128",
+        _ => panic!("tiles without a name"),
+    };
+    const EXPECTATIONS: Expectations = Expectations {
+        instructions: &[
+            Occurrence::new("wgmma.mma_async", Count::Exactly(STEPS)),
+            Occurrence::new("cp.async.bulk.shared", Count::Exactly(1 + Self::WEIGHT_PANELS)),
+            Occurrence::new("bar.sync", Count::Exactly(1)),
+        ],
+        registers: 224,
+        local_memory: false,
+    };
+
+    fn launch(&self) -> Launch {
+        let tiles = Self::tiles(self.m, self.n);
+        Launch {
+            grid: Dim3::linear(tiles.min(self.blocks)),
+            threads: (CONSUMERS + 1) * WARP_LANES,
+            shared_bytes: Self::SHARED_BYTES,
+        }
+    }
+}
+
+impl<S: Hopper, const REGISTERS: usize> Kernel<S> for MatmulF16Wgmma<REGISTERS> {
+    #[inline(always)]
+    unsafe fn run(self, s: S) {
+        let stages = Stages::<S, REGISTERS> { s, at: 0, round: 0 };
+        // SAFETY: nobody uses the barriers before the block's; a warp group's parts of out are its own.
+        unsafe {
+            // Not by the lane that copies: rustc would join the two questions who that is, and copy the barrier
+            // in between into both arms.
+            if s.thread() == 0 {
+                for stage in 0..Self::STAGES {
+                    s.mbarrier_init(stages.full(stage), 1);
+                    s.mbarrier_init(stages.empty(stage), CONSUMERS);
+                }
+                s.fence_mbarrier_init();
+            }
+            s.barrier();
+            if s.warp() < CONSUMERS {
+                self.consume(s, stages);
+            } else if s.lane() == 0 {
+                self.produce(s, stages);
+            }
+        }
+    }
+}
+
+impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
+    /// Copies the slabs of the block's tiles into the stages.
+    ///
+    /// # Safety
+    /// The barriers have been initialized; one lane of the block does so.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn produce<S: Hopper>(&self, s: S, mut stages: Stages<S, REGISTERS>) {
+        let panels = Panels::new(self.k);
+        let mut tile = s.block().x;
+        while tile < Self::tiles(self.m, self.n) {
+            let (row, column) = Self::TILING.place(tile, self.m, self.n);
+            for slab in 0..panels.across() {
+                let (full, stage) = (stages.full(stages.at), stages.bytes(stages.at));
+                // SAFETY: whole panels, the rows of a tile are among those that matrices are rounded up to;
+                // the stage has been given back, in the first round nobody has had it.
+                unsafe {
+                    // The parity of the round before: of none, which is over, in the first one.
+                    s.mbarrier_wait(stages.empty(stages.at), stages.round & 1 ^ 1);
+                    s.mbarrier_arrive_expect(full, Self::STAGE_BYTES);
+                    s.bulk_load(stage, self.input.at(panels.panel(row, slab)), PANEL_BYTES, full);
+                    for i in 0..Self::WEIGHT_PANELS {
+                        let from = self.weights.at(panels.panel(column + i * PANEL_ROWS, slab));
+                        s.bulk_load(stage.row(1 + i, PANEL_BYTES), from, PANEL_BYTES, full);
+                    }
+                }
+                stages.advance();
+            }
+            tile += s.grid().x;
+        }
+    }
+
+    /// Multiplies the slabs in the stages, and stores each tile's sums.
+    ///
+    /// # Safety
+    /// The barriers have been initialized; all warps of both warp groups do so.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn consume<S: Hopper>(&self, s: S, mut stages: Stages<S, REGISTERS>) {
+        let (warp, lane) = (s.warp(), s.lane());
+        let down = warp / GROUP_WARPS * GROUP_ROWS;
+        let slabs = Panels::new(self.k).across();
+        let mut tile = s.block().x;
+        while tile < Self::tiles(self.m, self.n) {
+            let mut sums = [0.0; REGISTERS];
+            // Not a loop of no slabs: then sums would be set where products may be under way, and `ptxas` would
+            // have every product waited for.
+            if slabs > 0 {
+                let mut slab = 0;
+                loop {
+                    let panels = stages.bytes(stages.at);
+                    let (a, b) = (operand(panels, down), operand(panels.at(PANEL_BYTES), 0));
+                    // SAFETY: the stage is full, and stays so until this warp has given it back, which it
+                    // does when its products are done.
+                    unsafe {
+                        s.mbarrier_wait(stages.full(stages.at), stages.round & 1);
+                        s.wgmma_fence();
+                        for step in 0..STEPS {
+                            let by = step * STEP_BYTES;
+                            let (a, b) = (a.advance(by), b.advance(by));
+                            s.wgmma_f16::<RowMajor, ColMajor, REGISTERS>(&mut sums, a, b, true);
+                        }
+                    }
+                    s.wgmma_commit();
+                    slab += 1;
+                    if slab == slabs {
+                        break;
+                    }
+                    s.wgmma_wait::<1>();
+                    if slab > 1 && lane == 0 {
+                        // SAFETY: the products of the slab before are done.
+                        unsafe { s.mbarrier_arrive(stages.empty(stages.before())) };
+                    }
+                    stages.advance();
+                }
+                s.wgmma_wait::<0>();
+                if lane == 0 {
+                    // SAFETY: all products are done.
+                    unsafe {
+                        if slab > 1 {
+                            s.mbarrier_arrive(stages.empty(stages.before()));
+                        }
+                        s.mbarrier_arrive(stages.empty(stages.at));
+                    }
+                }
+                stages.advance();
+            }
+            // SAFETY: no other warp group has these rows.
+            unsafe {
+                let (row, column) = Self::TILING.place(tile, self.m, self.n);
+                self.store(s, &sums, row + down, column);
+            }
+            tile += s.grid().x;
+        }
+    }
+
+    /// Adds the bias and stores a warp group's sums, from `row` and `column` on, as far as there is an
+    /// output.
+    ///
+    /// # Safety
+    /// No other warp group has these elements.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn store<S: Hopper>(&self, s: S, sums: &[f32; REGISTERS], row: u32, column: u32) {
+        let (down, right) = wgmma::d(s.thread() % (GROUP_WARPS * WARP_LANES), 0);
+        let (row, column) = (row + down, column + right);
+        let pairs = self.n.is_multiple_of(2);
+        for j in 0..REGISTERS / 4 {
+            let column = column + 8 * j as u32;
+            if column >= self.n {
+                continue;
+            }
+            let both = column + 1 < self.n;
+            let mut bias = [0.0; 2];
+            // SAFETY: columns of the output, as far as they exist; the caller's for the stores.
+            unsafe {
+                if self.bias.address() != 0 {
+                    let from = self.bias.at(u64::from(column));
+                    bias[0] = s.load_global_constant(from);
+                    if both {
+                        bias[1] = s.load_global_constant(from.at(1));
+                    }
+                }
+                for i in 0..2 {
+                    let row = row + 8 * i as u32;
+                    if row >= self.m {
+                        continue;
+                    }
+                    let values = [sums[4 * j + 2 * i] + bias[0], sums[4 * j + 2 * i + 1] + bias[1]];
+                    let to = self.out.row(row, self.n).at(u64::from(column));
+                    if pairs {
+                        s.store_global(to.cast(), values);
+                    } else {
+                        s.store_global(to, values[0]);
+                        if both {
+                            s.store_global(to.at(1), values[1]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One side's way through the stages.
+#[derive(Clone, Copy)]
+struct Stages<S, const REGISTERS: usize> {
+    s: S,
+    /// The stage.
+    at: u32,
+    /// How often all stages have been gone through.
+    round: u32,
+}
+
+impl<S: Hopper, const REGISTERS: usize> Stages<S, REGISTERS> {
+    const COUNT: u32 = MatmulF16Wgmma::<REGISTERS>::STAGES;
+
+    /// Where a stage's panels begin.
+    #[inline(always)]
+    fn bytes(&self, stage: u32) -> Shared<u8> {
+        self.s.shared::<u8>().row(stage, MatmulF16Wgmma::<REGISTERS>::STAGE_BYTES)
+    }
+
+    /// The barrier whose phases end when a stage has been filled.
+    #[inline(always)]
+    fn full(&self, stage: u32) -> Shared<u64> {
+        self.s.shared::<u8>().at(STAGES_BYTES).cast::<u64>().at(stage)
+    }
+
+    /// The barrier whose phases end when a stage may be filled again.
+    #[inline(always)]
+    fn empty(&self, stage: u32) -> Shared<u64> {
+        self.full(Self::COUNT + stage)
+    }
+
+    /// The stage before.
+    #[inline(always)]
+    fn before(&self) -> u32 {
+        if self.at == 0 { Self::COUNT - 1 } else { self.at - 1 }
+    }
+
+    /// On to the next one.
+    #[inline(always)]
+    fn advance(&mut self) {
+        self.at += 1;
+        if self.at == Self::COUNT {
+            (self.at, self.round) = (0, self.round + 1);
+        }
+    }
+}
