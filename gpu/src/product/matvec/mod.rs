@@ -24,8 +24,8 @@
 //!
 //! A warp owns two outputs, and of each a lane every 32nd piece. It loads a piece of the weights
 //! with one load of 16 bytes and a few small ones, next to its neighbours' loads, and multiplies
-//! it with every row of the pass. The pieces of the next step are under way while those of this
-//! one are multiplied; past the end the last piece is loaded again, from the cache, and dropped.
+//! it with every row of the pass. The pieces of the next step, if there is one, are under way while
+//! those of this one are multiplied; past the end the last piece is loaded again, from the cache, and dropped.
 //!
 //! The launch begins while the one before it, which makes its input, still runs: a warp asks for the
 //! beginning of its rows of weights and loads its first pieces, and waits for the input then. No launch
@@ -75,10 +75,10 @@ impl MatvecGeometry {
     /// The most outputs of a launch, each job's rounded up to a multiple of 8.
     pub const MOST_OUTPUTS: u32 = 65_535 * Self::BLOCK_OUTPUTS;
 
-    /// Pieces that a lane loads before it multiplies: two where memory is the limit.
+    /// Pieces that a lane loads before it multiplies: two where memory is the limit, and registers are not.
     #[must_use]
     pub const fn steps(rows: usize) -> usize {
-        if rows <= 2 { 2 } else { 1 }
+        if rows == 1 { 2 } else { 1 }
     }
 }
 
@@ -131,7 +131,7 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
             ),
         ],
         // Weights as f32 are 64 registers, and reading them once for four rows is worth a warp less.
-        registers: if P::DOTS == 0 { 168 } else { 104 },
+        registers: if P::DOTS == 0 { 168 } else { 128 },
         local_memory: false,
     };
     const STARTS_EARLY: bool = true;
@@ -253,8 +253,11 @@ impl<P: Pair, const ROWS: usize> Matvec<P, ROWS> {
         let mut words = load(first);
         ahead();
         s.wait_for_previous();
-        for _ in 0..pieces.div_ceil(STEPS as u32 * WARP_LANES) {
-            let next = load(first + STEPS as u32 * WARP_LANES);
+        let group = STEPS as u32 * WARP_LANES;
+        for ahead in 1..=pieces.div_ceil(group) {
+            // A branch, the same for all lanes: without one `ptxas` moves the loads behind the products, where
+            // they find registers free, and nothing is under way meanwhile.
+            let next = if ahead * group < pieces { load(first + group) } else { words };
             for (step, words) in words.iter().enumerate() {
                 let index = first + step as u32 * WARP_LANES;
                 let weights = words.map(|words| P::unpack(s, words, index));
@@ -268,7 +271,7 @@ impl<P: Pair, const ROWS: usize> Matvec<P, ROWS> {
                 }
             }
             words = next;
-            first += STEPS as u32 * WARP_LANES;
+            first += group;
         }
     }
 }
