@@ -37,6 +37,8 @@ pub struct Entry {
     pub argument_bytes: usize,
     /// What `ptxas` is held to from sm_80 on, see [`Contract::REGISTER_LIMIT`].
     pub register_limit: Option<u32>,
+    /// Whether it may begin before the launches before it are done, see [`Contract::STARTS_EARLY`].
+    pub starts_early: bool,
     empty: fn() -> Launch,
 }
 
@@ -48,6 +50,7 @@ impl Entry {
             expectations: K::EXPECTATIONS,
             argument_bytes: size_of::<K>(),
             register_limit: K::REGISTER_LIMIT,
+            starts_early: K::STARTS_EARLY,
             empty: || K::zeroed().launch(),
         }
     }
@@ -74,11 +77,19 @@ impl Entry {
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn check(ptx: &str, target: Architecture) -> Result<(), crate::simt::inspect::Violation<'_>> {
     use crate::simt::inspect::{Violation, check_module, entry_body};
+    use crate::simt::{Count, Occurrence};
+
+    // Whoever begins early waits, and nobody else: there it would be in vain.
+    const WAITS: &str = "griddepcontrol.wait";
+    static EARLY: [Occurrence; 1] = [Occurrence::new(WAITS, Count::AtLeast(1)).since(90)];
+    static OTHERS: [Occurrence; 1] = [Occurrence::new(WAITS, Count::Never)];
 
     check_module(ptx)?;
-    ALL.iter().try_for_each(|&Entry { name: kernel, needs, expectations, .. }| {
+    ALL.iter().try_for_each(|&Entry { name: kernel, needs, expectations, starts_early, .. }| {
         if needs.is_in(target) {
-            expectations.check(ptx, target.sm, kernel)
+            expectations.check(ptx, target.sm, kernel)?;
+            let instructions = if starts_early { &EARLY } else { &OTHERS };
+            Expectations { instructions, ..expectations }.check(ptx, target.sm, kernel)
         } else if entry_body(ptx, kernel).is_some() {
             Err(Violation::Misplaced { kernel, needs })
         } else {

@@ -197,6 +197,7 @@ pub(crate) const SPEED_SHAPES: [[usize; 3]; 4] =
 
 /// Says how fast the kernels of Q4_K and Q6_K are: the median of 20 launches after 3, each between two
 /// events, its operands where the launch before left them. `2 m n k` operations.
+#[allow(dead_code, reason = "not every product says its speed")]
 pub(crate) fn say_speed<K: Kernels>() {
     let Some(stream) = machine::stream(&format!("{}::speed", K::NAME)) else { return };
     // Rows that are drawn; they are repeated.

@@ -105,13 +105,14 @@ impl<A: Activations> Contract for Gated<A> {
     };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
-            Occurrence::new("ld.global.nc.v4.b32", Count::Exactly(2)),
+            Occurrence::new("ld.global.v4.b32", Count::Exactly(2)),
             Occurrence::new("ex2.approx.ftz.f32", Count::Exactly(LANE_VALUES)),
             Occurrence::new("rcp.approx.ftz.f32", Count::Exactly(LANE_VALUES)),
         ],
         registers: 40,
         local_memory: false,
     };
+    const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
         let grid = Dim3 { x: self.rows, y: self.width.div_ceil(TILE), z: 1 };
@@ -130,13 +131,15 @@ impl<S: Simt, A: Activations> Kernel<S> for Gated<A> {
         let row = s.block().x;
         let column = s.block().y * TILE + s.thread() * LANE_VALUES;
         let (mut gate, mut up) = ([0.0_f32; 4], [0.0_f32; 4]);
+        s.let_next_begin();
+        s.wait_for_previous();
         // SAFETY: columns below the width, in a row of the grid's; each byte of out has one thread, or
         // in q8 one that writes for its neighbours.
         unsafe {
             if column < self.width {
                 let at = u64::from(row).wrapping_mul(self.stride).wrapping_add(u64::from(column));
-                gate = s.load_global_constant(self.gate.at(at).cast());
-                up = s.load_global_constant(self.up.at(at).cast());
+                gate = s.load_global(self.gate.at(at).cast());
+                up = s.load_global(self.up.at(at).cast());
             }
             let mut values = [0.0; 4];
             for i in 0..LANE_VALUES as usize {

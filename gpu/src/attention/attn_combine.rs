@@ -93,6 +93,7 @@ impl<A: Activations> Contract for AttnCombine<A> {
         registers: 56,
         local_memory: false,
     };
+    const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
         Launch {
@@ -142,6 +143,8 @@ impl<S: Simt, A: Activations> Kernel<S> for AttnCombine<A> {
         let (lane, warp) = (s.lane(), s.warp());
         let column = tile * TILE + lane * LANE_VALUES;
         let width = self.width();
+        s.let_next_begin();
+        s.wait_for_previous();
         // SAFETY: a row of the grid's, columns below the width; chunks that attn_decode has written,
         // because it goes by the same reach; shared memory is written by one lane each and read after
         // the barrier. Whether a block leaves, all of its threads decide alike.

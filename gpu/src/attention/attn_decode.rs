@@ -225,13 +225,14 @@ impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
                 Count::Exactly(Self::PRODUCTS),
             )
             .since(80),
-            Occurrence::new("ld.global.nc.v4.b32", Count::Exactly(Self::LOADS)),
+            Occurrence::new("ld.global.v4.b32", Count::Exactly(Self::LOADS)),
             Occurrence::new("bar.sync", Count::Exactly(2 * Self::VALUE_LOTS as u32 - 1)),
         ],
         // Twelve warps on a multiprocessor.
         registers: if HEAD_SIZE == 256 { 184 } else { 168 },
         local_memory: false,
     };
+    const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
         let Chunked { rows, chunks, kv_heads, group, .. } = self.chunked;
@@ -315,7 +316,7 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
             // In 32 bits: a row's address takes one register, not two.
             let offset = row.wrapping_mul(stride).wrapping_add(d);
             // SAFETY: the caller's; `d` and the head size are multiples of 8.
-            unsafe { s.load_global_constant(rows.at(u64::from(offset)).cast()) }
+            unsafe { s.load_global(rows.at(u64::from(offset)).cast()) }
         } else {
             [0; 4]
         }
@@ -620,6 +621,8 @@ impl<S: Simt, const HEAD_SIZE: u32> Kernel<S> for AttnDecode<HEAD_SIZE> {
     #[inline(always)]
     unsafe fn run(self, s: S) {
         let Dim3 { x: chunk, y: kv_head, z: row } = s.block();
+        s.let_next_begin();
+        s.wait_for_previous();
         // SAFETY: a row of the grid's; a KV head's part of its query and of its cache; whether a block
         // leaves, all of its threads decide alike.
         unsafe {

@@ -160,6 +160,7 @@ impl<B: Table> Embed<B> {
 impl<B: Table> Contract for Embed<B> {
     const NAME: &'static str = B::KERNEL;
     const EXPECTATIONS: Expectations = Expectations { instructions: &[], registers: 72, local_memory: false };
+    const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
         let y = (self.width() / B::LOT).div_ceil(THREADS);
@@ -179,6 +180,8 @@ impl<S: Simt, B: Table> Kernel<S> for Embed<B> {
         let row = s.block().x;
         let lot = s.block().y * THREADS + s.thread();
         let width = self.width();
+        s.let_next_begin();
+        s.wait_for_previous();
         if lot >= width / B::LOT {
             return;
         }

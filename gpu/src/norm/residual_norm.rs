@@ -117,6 +117,7 @@ impl<A: Activations> Contract for ResidualNorm<A> {
         registers: 104,
         local_memory: false,
     };
+    const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
         Launch { grid: Dim3::linear(self.rows), threads: THREADS, shared_bytes: 2 * partial_bytes(THREADS) }
@@ -181,6 +182,17 @@ impl<S: Simt, A: Activations> Kernel<S> for ResidualNorm<A> {
     unsafe fn run(self, s: S) {
         let row = s.block().x;
         let residual = self.residual.row(row, self.width);
+        s.let_next_begin();
+        if row == 0 && s.thread() == 0 {
+            // SAFETY: all factors; an empty row has no block that would ask for them.
+            unsafe {
+                s.prefetch(self.weight, self.width * 4);
+                if self.post.address() != 0 {
+                    s.prefetch(self.post, self.width * 4);
+                }
+            }
+        }
+        s.wait_for_previous();
 
         // SAFETY: columns below the width, in row `row` of a grid of `rows` blocks; each element has
         // one thread, which reads it before it writes it. Whether there is a delta or a post weight is

@@ -117,6 +117,7 @@ impl Contract for RopeKv {
         registers: 48,
         local_memory: false,
     };
+    const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
         let y = self.slots().div_ceil(WARPS);
@@ -162,17 +163,23 @@ impl RopeKv {
     /// This lane's pairs of a head, or of what there is for each of its elements.
     ///
     /// # Safety
-    /// `head` is `head size` elements that nobody writes.
+    /// `head` is `head size` elements that nobody writes; `constant`: no launch does.
     #[inline(always)]
     #[track_caller]
-    unsafe fn load<S: Simt>(&self, s: S, head: Global<f32>) -> Pairs {
+    unsafe fn load<S: Simt>(&self, s: S, head: Global<f32>, constant: bool) -> Pairs {
         let mut pairs = [[0.0; 2]; PAIRS];
         let mut pair = s.lane();
         for both in &mut pairs {
             if pair < self.head_size / 2 {
                 let [a, b] = self.elements(pair);
                 // SAFETY: the caller's.
-                *both = unsafe { [s.load_global_constant(head.at(a)), s.load_global_constant(head.at(b))] };
+                *both = unsafe {
+                    if constant {
+                        [s.load_global_constant(head.at(a)), s.load_global_constant(head.at(b))]
+                    } else {
+                        [s.load_global(head.at(a)), s.load_global(head.at(b))]
+                    }
+                };
             }
             pair += WARP_LANES;
         }
@@ -189,15 +196,16 @@ impl RopeKv {
         let first = u64::from(head * self.head_size);
         // SAFETY: the caller's.
         unsafe {
-            let mut x = self.load(s, rows.start.at(u64::from(row).wrapping_mul(rows.stride)).at(first));
+            let mut x =
+                self.load(s, rows.start.at(u64::from(row).wrapping_mul(rows.stride)).at(first), false);
             if rows.bias.address() != 0 {
-                let bias = self.load(s, rows.bias.at(first));
+                let bias = self.load(s, rows.bias.at(first), true);
                 for (x, bias) in x.iter_mut().zip(&bias) {
                     *x = [x[0] + bias[0], x[1] + bias[1]];
                 }
             }
             if rows.norm.address() != 0 {
-                let norm = self.load(s, rows.norm);
+                let norm = self.load(s, rows.norm, true);
                 let mut squares = 0.0;
                 for [a, b] in x {
                     squares = s.fma(b, b, s.fma(a, a, squares));
@@ -217,6 +225,8 @@ impl<S: Simt> Kernel<S> for RopeKv {
     unsafe fn run(self, s: S) {
         let row = s.block().x;
         let slot = s.block().y * WARPS + s.warp();
+        s.let_next_begin();
+        s.wait_for_previous();
         // The same for all lanes of a warp, and there is no barrier.
         if slot >= self.slots() {
             return;

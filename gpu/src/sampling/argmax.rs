@@ -95,6 +95,7 @@ const EXPECTATIONS: Expectations = Expectations {
 impl Contract for ArgmaxParts {
     const NAME: &'static str = "argmax_parts";
     const EXPECTATIONS: Expectations = EXPECTATIONS;
+    const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
         let grid = Dim3 { x: Self::parts(self.vocabulary), y: self.rows, z: 1 };
@@ -110,6 +111,7 @@ impl Contract for ArgmaxParts {
 impl Contract for Argmax {
     const NAME: &'static str = "argmax";
     const EXPECTATIONS: Expectations = EXPECTATIONS;
+    const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
         Launch { grid: Dim3::linear(self.rows), threads: THREADS, shared_bytes: WARPS * 8 }
@@ -157,11 +159,13 @@ impl<S: Simt> Kernel<S> for ArgmaxParts {
         let logits = self.logits.row(row, self.vocabulary);
         let mut best = NONE;
         let mut token = part * PART + s.thread();
+        s.let_next_begin();
+        s.wait_for_previous();
         // SAFETY: tokens below the vocabulary, in a row of the grid's; one thread writes the part.
         unsafe {
             for _ in 0..LOGITS {
                 if token < self.vocabulary {
-                    best = best.max(usable_key(s.load_global_constant(logits.at(u64::from(token))), token));
+                    best = best.max(usable_key(s.load_global(logits.at(u64::from(token))), token));
                 }
                 token += THREADS;
             }
@@ -180,11 +184,13 @@ impl<S: Simt> Kernel<S> for Argmax {
         let row = s.block().x;
         let parts = self.best.row(row, self.parts);
         let mut best = NONE;
+        s.let_next_begin();
+        s.wait_for_previous();
         // SAFETY: parts of a row of the grid's; one thread writes its token and its position.
         unsafe {
             let mut part = s.thread();
             while part < self.parts {
-                best = best.max(s.load_global_constant(parts.at(u64::from(part))));
+                best = best.max(s.load_global(parts.at(u64::from(part))));
                 part += THREADS;
             }
             let best = best_of_block(s, best);

@@ -114,6 +114,9 @@ pub trait Contract: Copy + Send + Sync + 'static {
     /// How many registers `ptxas` may give a thread from sm_80 on, where it would take a few more
     /// than the blocks that should share a multiprocessor leave; it must then manage without spills.
     const REGISTER_LIMIT: Option<u32> = None;
+    /// Whether it may begin before the launches before it are done, and keeps the rules for that: see
+    /// [`simt`](super), "Launches that begin early".
+    const STARTS_EARLY: bool = false;
 
     /// Grid, threads and shared bytes for the problem in these arguments.
     fn launch(&self) -> Launch;

@@ -34,6 +34,24 @@
 //! bytes that are read have been written; and no other lane touches the bytes in between
 //! barriers if one of the two writes. The emulator checks all of it. Words without an address
 //! are safe: at worst they hang or give a wrong number.
+//!
+//! # Launches that begin early
+//!
+//! A kernel whose contract says [`STARTS_EARLY`](Contract::STARTS_EARLY) may begin while the launch
+//! before it in its stream still runs: as soon as each block of that has called
+//! [`let_next_begin`](Simt::let_next_begin) or has ended. So the blocks of a short kernel's successor
+//! are in place, and their first weights on the way, before the short kernel has its result. It keeps three
+//! rules, which the emulator checks:
+//!
+//! - Every thread calls [`wait_for_previous`](Simt::wait_for_previous) before it reads or writes what any other
+//!   launch writes, and before it ends. Writes wait, too: the launch before may still read the bytes. And
+//!   because every launch waits until the one before it is done, and is not done before that, whoever has
+//!   waited for one launch has waited for all before it.
+//! - Before it waits it reads what no launch writes (weights, tables of angles), and computes indices.
+//! - The read-only path ([`load_global_constant`](Simt::load_global_constant)) is for that memory alone, also
+//!   after the wait: what another launch writes is not constant while this kernel runs.
+//!
+//! A launch that does not begin early waits for all before it, whatever those have called.
 
 #![allow(unsafe_code, reason = "every word that takes an address is an unsafe fn")]
 
@@ -154,6 +172,24 @@ pub trait Simt: Copy {
     #[track_caller]
     fn barrier_arrive(self, id: u32, threads: u32);
 
+    /// Waits until the launch before this one in its stream, and with it all before that, is done, and sees
+    /// what it wrote. See the module's section on launches that begin early; in others it does nothing.
+    ///
+    /// PTX: `griddepcontrol.wait`. Lanes: own. Order: all accesses of launches before it come before the
+    /// lane's later ones. Since: sm_90; nothing before, where no launch begins early. ISA: Parallel
+    /// Synchronization and Communication, `griddepcontrol`.
+    #[track_caller]
+    fn wait_for_previous(self);
+
+    /// Lets the next launch in the stream begin, as far as this block is concerned, if that is one that begins
+    /// early. It takes room on the multiprocessors that this one leaves, and nothing of this one's
+    /// results: that launch waits for them by itself.
+    ///
+    /// PTX: `griddepcontrol.launch_dependents`. Lanes: own; the first thread's call counts for the block. Order:
+    /// none. Since: sm_90; nothing before. ISA: `griddepcontrol`.
+    #[track_caller]
+    fn let_next_begin(self);
+
     /// Waits for the lanes of the warp; what each wrote before, all see after.
     ///
     /// PTX: `bar.warp.sync 0xffffffff`. Lanes: warp. Order: the warp's accesses before it come
@@ -210,6 +246,17 @@ pub trait Simt: Copy {
     /// before or after.
     #[track_caller]
     unsafe fn load_global_constant<T: Word>(self, from: Global<T>) -> T;
+
+    /// Asks for `bytes` bytes of global memory, not 0, to be brought into the L2 cache. A hint: nothing else
+    /// happens, now or later.
+    ///
+    /// PTX: `cp.async.bulk.prefetch.L2.global [from], bytes`. Lanes: own. Align: 16, `bytes` too. Order: none.
+    /// Since: sm_90; nothing before. ISA: `cp.async.bulk.prefetch`.
+    ///
+    /// # Safety
+    /// The bytes lie in a live buffer.
+    #[track_caller]
+    unsafe fn prefetch<T>(self, from: Global<T>, bytes: u32);
 
     /// Writes a word of global memory.
     ///

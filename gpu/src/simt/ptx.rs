@@ -294,6 +294,22 @@ impl<M: Intrinsics> Simt for M {
     }
 
     #[inline(always)]
+    fn wait_for_previous(self) {
+        if M::SM >= 90 {
+            // SAFETY: it waits; nothing moves past it, as it may touch memory.
+            unsafe { asm!("griddepcontrol.wait;", options(nostack)) }
+        }
+    }
+
+    #[inline(always)]
+    fn let_next_begin(self) {
+        if M::SM >= 90 {
+            // SAFETY: it touches nothing of this launch's.
+            unsafe { asm!("griddepcontrol.launch_dependents;", options(nostack)) }
+        }
+    }
+
+    #[inline(always)]
     fn shared<T>(self) -> Shared<T> {
         Shared::from_address(M::shared())
     }
@@ -320,6 +336,17 @@ impl<M: Intrinsics> Simt for M {
     unsafe fn load_global_constant<T: Word>(self, from: Global<T>) -> T {
         // SAFETY: as above.
         unsafe { load!("ld.global.nc", reg64, from.address()) }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch<T>(self, from: Global<T>, bytes: u32) {
+        if M::SM >= 90 {
+            // SAFETY: as above.
+            unsafe {
+                asm!("cp.async.bulk.prefetch.L2.global [{}], {};", in(reg64) from.address(), in(reg32) bytes,
+                    options(nostack));
+            }
+        }
     }
 
     #[inline(always)]

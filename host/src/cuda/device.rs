@@ -13,6 +13,7 @@ use cust::context::{Context, CurrentContext};
 use cust::device::DeviceAttribute;
 use cust::memory::DeviceBuffer;
 use rayon::prelude::*;
+use tracing::debug;
 
 use super::buffer::Owner;
 use super::description::{Description, Version};
@@ -84,6 +85,7 @@ struct Opened {
     description: Description,
     context: Context,
     synchronise: bool,
+    starts_early: bool,
     kernels: Mutex<Option<&'static Kernels>>,
     retained: Mutex<Retained<DeviceBuffer<u8>>>,
 }
@@ -107,8 +109,10 @@ impl Device {
         }
         let fail = Error::doing("opening the device");
         let raw = cust::device::Device::get_device(index).map_err(&fail)?;
+        let description = describe(index)?;
         let opened = Opened {
-            description: describe(index)?,
+            starts_early: starts_early(&description),
+            description,
             context: Context::new(raw).map_err(&fail)?,
             synchronise: std::env::var_os("LANEMAP_CUDA_SYNC").is_some_and(|value| value != "0"),
             kernels: Mutex::new(None),
@@ -130,6 +134,13 @@ impl Device {
     #[must_use]
     pub fn synchronises(&self) -> bool {
         self.0.synchronise
+    }
+
+    /// Whether launches may begin before those before them are done, if their kernels can: see the
+    /// [module](super).
+    #[must_use]
+    pub fn starts_early(&self) -> bool {
+        self.0.starts_early
     }
 
     /// It, as the owner of memory.
@@ -194,6 +205,21 @@ impl Device {
         let (free, total) = cust::memory::mem_get_info().map_err(Error::doing("asking for free memory"))?;
         Ok((free as u64, total as u64))
     }
+}
+
+/// Whether kernels on this device may begin early: unless the environment forbids it, where their PTX has the
+/// instructions, and the driver notes down such launches in graphs.
+fn starts_early(device: &Description) -> bool {
+    const SINCE: Version = Version { major: 12, minor: 3 };
+    if std::env::var_os("LANEMAP_CUDA_EARLY").is_some_and(|value| value == "0") {
+        return false;
+    }
+    let has_words = device.variant().is_ok_and(|variant| variant.architecture().sm >= 90);
+    if has_words && device.cuda < SINCE {
+        let (index, cuda) = (device.index, device.cuda);
+        debug!("cuda:{index}: launches wait for each other: the driver is for CUDA {cuda}, not {SINCE}");
+    }
+    has_words && device.cuda >= SINCE
 }
 
 impl fmt::Debug for Device {

@@ -106,7 +106,7 @@ symbols! {
     cuGetErrorString cuGraphAddKernelNode cuGraphCreate cuGraphDebugDotPrint cuGraphDestroy
     cuGraphExecDestroy cuGraphGetEdges cuGraphGetNodes cuGraphInstantiateWithFlags
     cuGraphKernelNodeGetParams cuGraphLaunch cuGraphNodeGetType cuImportExternalMemory cuInit cuLaunchHostFunc
-    cuLaunchKernel cuLinkAddData_v2 cuLinkComplete cuLinkCreate_v2 cuLinkDestroy
+    cuLaunchKernel cuLaunchKernelEx cuLinkAddData_v2 cuLinkComplete cuLinkCreate_v2 cuLinkDestroy
     cuMemAdvise cuMemAllocAsync cuMemAllocHost_v2 cuMemAllocManaged cuMemAllocPitch_v2 cuMemAlloc_v2
     cuMemFreeAsync cuMemFreeHost cuMemFree_v2 cuMemGetInfo_v2 cuMemPrefetchAsync cuMemcpy2D_v2
     cuMemcpyAtoH_v2 cuMemcpyDtoDAsync_v2 cuMemcpyDtoD_v2 cuMemcpyDtoHAsync_v2 cuMemcpyDtoH_v2
@@ -124,6 +124,37 @@ symbols! {
 /// is newer than `cust` has more of them than its enum.
 pub(super) mod raw {
     use super::{c_char, c_int, c_void};
+
+    /// `CUlaunchConfig`.
+    #[repr(C)]
+    pub(in crate::cuda) struct LaunchConfig {
+        pub(in crate::cuda) grid: [u32; 3],
+        pub(in crate::cuda) block: [u32; 3],
+        pub(in crate::cuda) shared_bytes: u32,
+        pub(in crate::cuda) stream: *mut c_void,
+        pub(in crate::cuda) attributes: *const LaunchAttribute,
+        pub(in crate::cuda) attribute_count: u32,
+    }
+
+    /// `CUlaunchAttribute`, of which the value is a union of 64 bytes.
+    #[repr(C, align(8))]
+    pub(in crate::cuda) struct LaunchAttribute {
+        id: c_int,
+        padding: c_int,
+        value: [c_int; 16],
+    }
+
+    impl LaunchAttribute {
+        /// `CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`, allowed: the launch may begin as soon as
+        /// the one before it lets it.
+        pub(in crate::cuda) const EARLY: Self = {
+            let mut value = [0; 16];
+            value[0] = 1;
+            Self { id: 6, padding: 0, value }
+        };
+    }
+
+    const _: () = assert!(size_of::<LaunchConfig>() == 56 && size_of::<LaunchAttribute>() == 72);
 
     unsafe extern "C" {
         pub(in crate::cuda) fn cuInit(flags: u32) -> c_int;
@@ -163,6 +194,12 @@ pub(super) mod raw {
             block_z: u32,
             shared_bytes: u32,
             stream: *mut c_void,
+            parameters: *mut *mut c_void,
+            extra: *mut *mut c_void,
+        ) -> c_int;
+        pub(in crate::cuda) fn cuLaunchKernelEx(
+            config: *const LaunchConfig,
+            function: *mut c_void,
             parameters: *mut *mut c_void,
             extra: *mut *mut c_void,
         ) -> c_int;

@@ -31,7 +31,13 @@
 //! memory, and their [`Transfer`] is what to wait for. Between two streams, [`Stream::wait_for`] makes an
 //! order; without one, a buffer that both use holds unspecified numbers.
 //!
+//! Some kernels begin before the launch before them is done ([`Contract::STARTS_EARLY`](gpu::simt::Contract)),
+//! and wait for it themselves before they touch what it touches: the results are the same. That takes a GPU
+//! of compute capability 9.0 with its own kernels, and a driver for CUDA 12.3.
+//!
 //! # Environment
+//!
+//! `LANEMAP_CUDA_EARLY=0` has every launch begin after the one before it.
 //!
 //! `LANEMAP_CUDA_SYNC=1` waits after every launch, so that a failing kernel is named: errors of a
 //! kernel otherwise come to light in some later call. A graph is waited for as a whole.

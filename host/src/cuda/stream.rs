@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use cust::event::EventFlags;
 use cust::stream::{StreamFlags, StreamWaitEventFlags};
 use gpu::simt::emulator::Lane;
-use gpu::simt::{Contract, Kernel, Launch};
+use gpu::simt::{Contract, Dim3, Kernel, Launch};
 
 use super::buffer::{Buffer, Owner};
 use super::description::Resources;
@@ -124,22 +124,39 @@ impl Stream {
         let function = graph::aside(|| kernels.prepare(kernel, &launch))?;
         // The driver copies the arguments from here before it returns.
         let mut parameters = [ptr::from_ref(&arguments).cast_mut().cast::<c_void>()];
-        // SAFETY: the entry point of this name has one parameter, of type K; the rest is the
-        // caller's.
-        let code = unsafe {
-            raw::cuLaunchKernel(
-                function.to_raw().cast(),
-                launch.grid.x,
-                launch.grid.y,
-                launch.grid.z,
-                launch.threads,
-                1,
-                1,
-                launch.shared_bytes,
-                self.as_inner(),
-                parameters.as_mut_ptr(),
-                ptr::null_mut(),
-            )
+        let (function, stream) = (function.to_raw().cast(), self.as_inner());
+        let Dim3 { x, y, z } = launch.grid;
+        let code = if K::STARTS_EARLY && self.device.starts_early() {
+            let attribute = raw::LaunchAttribute::EARLY;
+            let config = raw::LaunchConfig {
+                grid: [x, y, z],
+                block: [launch.threads, 1, 1],
+                shared_bytes: launch.shared_bytes,
+                stream,
+                attributes: &raw const attribute,
+                attribute_count: 1,
+            };
+            // SAFETY: the entry point of this name has one parameter, of type K, and waits itself for the
+            // launches before it, as its contract says; the rest is the caller's.
+            unsafe { raw::cuLaunchKernelEx(&config, function, parameters.as_mut_ptr(), ptr::null_mut()) }
+        } else {
+            // SAFETY: the entry point of this name has one parameter, of type K; the rest is the
+            // caller's.
+            unsafe {
+                raw::cuLaunchKernel(
+                    function,
+                    x,
+                    y,
+                    z,
+                    launch.threads,
+                    1,
+                    1,
+                    launch.shared_bytes,
+                    stream,
+                    parameters.as_mut_ptr(),
+                    ptr::null_mut(),
+                )
+            }
         };
         CudaError::check(code).map_err(|error| Error::Launch { kernel, error })?;
         if let Work::Live(stream) = &self.work

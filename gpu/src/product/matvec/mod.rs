@@ -24,8 +24,12 @@
 //!
 //! A warp owns two outputs, and of each a lane every 32nd piece. It loads a piece of the weights
 //! with one load of 16 bytes and a few small ones, next to its neighbours' loads, and multiplies
-//! it with every row of the pass. The pieces of the next step are under way while those of this
-//! one are multiplied; past the end the last piece is loaded again, from the cache, and dropped.
+//! it with every row of the pass. The pieces of the next step, if there is one, are under way while
+//! those of this one are multiplied; past the end the last piece is loaded again, from the cache, and dropped.
+//!
+//! The launch begins while the one before it, which makes its input, still runs: a warp asks for the
+//! beginning of its rows of weights and loads its first pieces, and waits for the input then. No launch
+//! writes weights and biases.
 //!
 //! # Registers
 //!
@@ -66,13 +70,16 @@ impl MatvecGeometry {
     pub const OUTPUTS: usize = 2;
     /// Outputs of a block.
     pub const BLOCK_OUTPUTS: u32 = Self::WARPS * Self::OUTPUTS as u32;
+    /// Bytes of a row of weights that are on their way to the L2 cache before the launch waits for its
+    /// input: those of all blocks that run at a time are to fit there beside each other.
+    pub const AHEAD_BYTES: u32 = 4096;
     /// The most outputs of a launch, each job's rounded up to a multiple of 8.
     pub const MOST_OUTPUTS: u32 = 65_535 * Self::BLOCK_OUTPUTS;
 
-    /// Pieces that a lane loads before it multiplies: two where memory is the limit.
+    /// Pieces that a lane loads before it multiplies: two where memory is the limit, and registers are not.
     #[must_use]
     pub const fn steps(rows: usize) -> usize {
-        if rows <= 2 { 2 } else { 1 }
+        if rows == 1 { 2 } else { 1 }
     }
 }
 
@@ -125,9 +132,10 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
             ),
         ],
         // Weights as f32 are 64 registers, and reading them once for four rows is worth a warp less.
-        registers: if P::DOTS == 0 { 168 } else { 104 },
+        registers: if P::DOTS == 0 { 168 } else { 128 },
         local_memory: false,
     };
+    const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
         let groups = self.jobs.iter().map(|job| job.n.div_ceil(MatvecGeometry::BLOCK_OUTPUTS)).sum();
@@ -159,7 +167,9 @@ impl<S: Simt, P: Pair, const ROWS: usize> Kernel<S> for Matvec<P, ROWS> {
         let (lane, first_row) = (s.lane(), pass * ROWS as u32);
         let (job, group) = self.job_of(group);
         let first_output = group * G::BLOCK_OUTPUTS + s.warp() * G::OUTPUTS as u32;
+        s.let_next_begin();
         if first_output >= job.n {
+            s.wait_for_previous();
             return;
         }
         // Outputs and rows past the end are computed from the last ones, and not stored.
@@ -170,13 +180,22 @@ impl<S: Simt, P: Pair, const ROWS: usize> Kernel<S> for Matvec<P, ROWS> {
             self.input.row((first_row + i as u32).min(self.rows - 1), P::input_row_bytes(self.k))
         });
 
+        // Behind the first pieces and before the wait: a branch, past which `ptxas` does not move their loads.
+        let ahead = || {
+            if lane < G::OUTPUTS as u32 {
+                let row = P::weight_row_bytes(self.k);
+                let weights = job.weights.row((first_output + lane).min(job.n - 1), row);
+                // SAFETY: the beginning of a row that there is; rows are a multiple of 16 bytes, not 0.
+                unsafe { s.prefetch(weights, row.min(G::AHEAD_BYTES)) };
+            }
+        };
         let mut sums = [[0.0_f32; ROWS]; G::OUTPUTS];
         // SAFETY: pieces are at most the last, in rows that there are.
         unsafe {
             if const { G::steps(ROWS) == 2 } {
-                self.sum::<S, 2>(s, weights, input, &mut sums);
+                self.sum::<S, 2>(s, weights, input, &mut sums, ahead);
             } else {
-                self.sum::<S, 1>(s, weights, input, &mut sums);
+                self.sum::<S, 1>(s, weights, input, &mut sums, ahead);
             }
         }
 
@@ -219,10 +238,11 @@ impl<P: Pair, const ROWS: usize> Matvec<P, ROWS> {
         }
     }
 
-    /// Adds the lane's pieces of `OUTPUTS` rows of weights times those of `ROWS` rows of input.
+    /// Adds the lane's pieces of `OUTPUTS` rows of weights times those of `ROWS` rows of input, for which it
+    /// waits when its first pieces of weights are under way and `ahead` is done.
     ///
     /// # Safety
-    /// The rows lie in live buffers that nobody writes.
+    /// The rows lie in live buffers that nobody writes; the weights' not in other launches either.
     #[inline(always)]
     #[track_caller]
     unsafe fn sum<S: Simt, const STEPS: usize>(
@@ -231,6 +251,7 @@ impl<P: Pair, const ROWS: usize> Matvec<P, ROWS> {
         weights: [Global<u8>; MatvecGeometry::OUTPUTS],
         input: [Global<u8>; ROWS],
         sums: &mut [[f32; ROWS]; MatvecGeometry::OUTPUTS],
+        ahead: impl FnOnce(),
     ) {
         let pieces = self.k / P::ELEMENTS;
         let last = pieces.wrapping_sub(1);
@@ -243,8 +264,13 @@ impl<P: Pair, const ROWS: usize> Matvec<P, ROWS> {
         };
         let mut first = s.lane();
         let mut words = load(first);
-        for _ in 0..pieces.div_ceil(STEPS as u32 * WARP_LANES) {
-            let next = load(first + STEPS as u32 * WARP_LANES);
+        ahead();
+        s.wait_for_previous();
+        let group = STEPS as u32 * WARP_LANES;
+        for ahead in 1..=pieces.div_ceil(group) {
+            // A branch, the same for all lanes: without one `ptxas` moves the loads behind the products, where
+            // they find registers free, and nothing is under way meanwhile.
+            let next = if ahead * group < pieces { load(first + group) } else { words };
             for (step, words) in words.iter().enumerate() {
                 let index = first + step as u32 * WARP_LANES;
                 let weights = words.map(|words| P::unpack(s, words, index));
@@ -258,7 +284,7 @@ impl<P: Pair, const ROWS: usize> Matvec<P, ROWS> {
                 }
             }
             words = next;
-            first += STEPS as u32 * WARP_LANES;
+            first += group;
         }
     }
 }

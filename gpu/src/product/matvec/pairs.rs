@@ -120,10 +120,10 @@ impl<B: Pieces + Named> Pair for Quantized<B> {
         // SAFETY: the caller's.
         unsafe {
             Q8Piece {
-                quants: [s.load_global_constant(quants), s.load_global_constant(quants.at(1))],
-                scale: s.load_global_constant(row.at(u64::from(at.scales())).cast().at(u64::from(index))),
+                quants: [s.load_global(quants), s.load_global(quants.at(1))],
+                scale: s.load_global(row.at(u64::from(at.scales())).cast().at(u64::from(index))),
                 sums: if B::HAS_MIN {
-                    s.load_global_constant(row.at(u64::from(at.sums())).cast().at(u64::from(index)))
+                    s.load_global(row.at(u64::from(at.sums())).cast().at(u64::from(index)))
                 } else {
                     [0.0; RUNS]
                 },
@@ -214,7 +214,7 @@ impl<B: Pieces + Named> Pair for HalfPieces<B> {
     unsafe fn load_input<S: Simt>(s: S, row: Global<u8>, _: u32, index: u32) -> Self::Input {
         let eights = row.cast().at(EIGHTS as u64 * u64::from(index));
         // SAFETY: the caller's.
-        core::array::from_fn(|i| unsafe { s.load_global_constant(eights.at(i as u64)) })
+        core::array::from_fn(|i| unsafe { s.load_global(eights.at(i as u64)) })
     }
 
     /// The products are added one after the other, fused.
@@ -295,7 +295,7 @@ impl<B: Numbers + Named> Pair for HalfNumbers<B> {
     #[track_caller]
     unsafe fn load_input<S: Simt>(s: S, row: Global<u8>, _: u32, index: u32) -> Self::Input {
         // SAFETY: the caller's.
-        [unsafe { s.load_global_constant(row.cast().at(u64::from(index))) }]
+        [unsafe { s.load_global(row.cast().at(u64::from(index))) }]
     }
 
     /// The products are added one after the other, fused.

@@ -15,7 +15,7 @@ use std::vec::Vec;
 use super::counters::{Access, Counters, Pending};
 use super::error::{EmulatorError, Fault};
 use super::mbarrier::MBarriers;
-use super::memory::{Memory, Problem, Toucher};
+use super::memory::{Memory, Order, Problem, Toucher};
 use super::shadow::{Clocks, MAX_WARPS};
 use super::shared::{Copies, SharedMemory};
 use super::site::{SiteCache, Sites};
@@ -31,6 +31,8 @@ pub(super) struct Context<'l> {
     pub(super) kernel: &'static str,
     pub(super) launch: Launch,
     pub(super) seed: u64,
+    /// Whether the kernel may begin before earlier launches are done.
+    pub(super) starts_early: bool,
     pub(super) memory: &'l Memory,
     pub(super) sites: &'l Sites,
 }
@@ -49,6 +51,8 @@ struct State {
     shared: SharedMemory,
     clocks: Clocks,
     statuses: Vec<Status>,
+    /// Which threads have waited for earlier launches.
+    waited: Vec<bool>,
     copies: Vec<Copies>,
     bulk_stores: Vec<hopper::BulkStores>,
     warps: Vec<Warp>,
@@ -110,6 +114,7 @@ impl<'l> Block<'l> {
             shared: SharedMemory::new(shared_bytes, warps),
             clocks: Clocks::new(warps),
             statuses: vec![Status::Ready; threads as usize],
+            waited: vec![false; threads as usize],
             copies: (0..threads).map(|_| Copies::default()).collect(),
             bulk_stores: (0..threads).map(|_| hopper::BulkStores::default()).collect(),
             warps: (0..warps).map(|_| warp()).collect(),
@@ -139,6 +144,16 @@ impl State {
         let bytes = from.len() as u32;
         self.record(thread, site, Access::SharedStore, bytes, Some(u64::from(address)));
         self.shared.store(address, from, bytes, self.clocks.now(thread), site)
+    }
+
+    /// A thread as it touches global memory.
+    fn toucher(&self, block: &Block<'_>, thread: u32, site: u16) -> Toucher<'_> {
+        let order = match (block.context.starts_early, self.waited[thread as usize]) {
+            (false, _) => Order::Alone,
+            (true, false) => Order::Early,
+            (true, true) => Order::Waited,
+        };
+        Toucher { now: self.clocks.now(thread), site, block: block.index, order }
     }
 
     fn record(&mut self, thread: u32, site: u16, access: Access, bytes: u32, address: Option<u64>) {
@@ -288,11 +303,7 @@ impl WarpMemory for OfWarp<'_, '_> {
     }
 
     fn store_global(&mut self, lane: u32, address: u64, value: f32) -> Result<(), Problem> {
-        let by = Toucher {
-            now: self.state.clocks.now(self.first + lane),
-            site: self.site,
-            block: self.block.index,
-        };
+        let by = self.state.toucher(self.block, self.first + lane, self.site);
         self.block.context.memory.store(address, &value.to_le_bytes(), by)
     }
 

@@ -85,6 +85,21 @@ pub enum Fault {
         /// The byte.
         place: Place,
     },
+    /// A kernel that begins early touches what another launch may write, before it has waited for earlier
+    /// launches: see [`simt`](crate::simt), "Launches that begin early".
+    Early {
+        /// Where; in a buffer that is not an input.
+        place: Place,
+        /// Whether the stopped thread was about to write.
+        writes: bool,
+    },
+    /// A kernel that begins early reads what another launch may write through the read-only path.
+    EarlyConstant {
+        /// Where; in a buffer that is not an input.
+        place: Place,
+    },
+    /// A thread of a kernel that begins early ends, and has not waited for earlier launches.
+    NotWaited,
     /// The target of an asynchronous copy is touched before the copy has been waited for.
     CopyNotWaitedFor {
         /// The byte.
@@ -224,6 +239,19 @@ impl fmt::Display for Fault {
                     f,
                     "not constant: {place} is read through the read-only path and written in one launch"
                 )
+            }
+            Self::Early { place, writes } => {
+                write!(f, "too early: {} {place}, which is no input, before wait_for_previous", verb(*writes))
+            }
+            Self::EarlyConstant { place } => {
+                write!(
+                    f,
+                    "not constant: reads {place}, which is no input, through the read-only path in a kernel \
+                     that begins while earlier launches run"
+                )
+            }
+            Self::NotWaited => {
+                write!(f, "not waited: a kernel that begins early ends without wait_for_previous")
             }
             Self::CopyNotWaitedFor { place, copy } => {
                 write!(

@@ -88,7 +88,14 @@ impl Emulator {
         let run = |memory: &mut Memory, workers| {
             let (memory, sites) = (&*memory, &Sites::default());
             run_blocks(
-                &Context { kernel: K::NAME, launch, seed: self.seed, memory, sites },
+                &Context {
+                    kernel: K::NAME,
+                    launch,
+                    seed: self.seed,
+                    starts_early: K::STARTS_EARLY,
+                    memory,
+                    sites,
+                },
                 kernel,
                 blocks,
                 workers,

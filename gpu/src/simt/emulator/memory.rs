@@ -72,6 +72,18 @@ pub(super) struct Toucher<'a> {
     pub(super) site: u16,
     /// The block's linear index.
     pub(super) block: u32,
+    pub(super) order: Order,
+}
+
+/// How an access stands to those of earlier launches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Order {
+    /// They are done: the launch does not begin early.
+    Alone,
+    /// They may still run.
+    Early,
+    /// They have been waited for.
+    Waited,
 }
 
 /// Why an access fails.
@@ -290,6 +302,11 @@ impl Memory {
         Ok((buffer, offset as usize))
     }
 
+    /// Whether these bytes lie in a buffer and are aligned.
+    pub(super) fn check_place(&self, address: u64, bytes: u32, align: u32) -> Result<(), Fault> {
+        self.find(address, bytes as usize, align).map(drop)
+    }
+
     /// Reads `into.len()` bytes, at most `align`, at a multiple of `align`. `constant`: nobody may
     /// write them in this launch.
     #[inline]
@@ -305,6 +322,15 @@ impl Memory {
         match &buffer.contents {
             Contents::Input(data) => into.copy_from_slice(&data[offset..offset + into.len()]),
             Contents::Writable { initialized, pages } => {
+                match by.order {
+                    Order::Early => {
+                        return Err(Fault::Early { place: buffer.place(offset as u64), writes: false }.into());
+                    }
+                    Order::Waited if constant => {
+                        return Err(Fault::EarlyConstant { place: buffer.place(offset as u64) }.into());
+                    }
+                    Order::Waited | Order::Alone => {}
+                }
                 // An aligned word does not cross a page.
                 let (mut page, start) = (lock(&pages[offset / PAGE_BYTES]), offset % PAGE_BYTES);
                 let page = page.touched();
@@ -332,6 +358,9 @@ impl Memory {
         let Contents::Writable { pages, .. } = &buffer.contents else {
             return Err(Fault::ReadOnly { place: buffer.place(offset as u64) }.into());
         };
+        if by.order == Order::Early {
+            return Err(Fault::Early { place: buffer.place(offset as u64), writes: true }.into());
+        }
         let (mut page, start) = (lock(&pages[offset / PAGE_BYTES]), offset % PAGE_BYTES);
         let page = page.touched();
         page.data[start..start + from.len()].copy_from_slice(from);

@@ -2,6 +2,7 @@
 #![allow(clippy::if_same_then_else, reason = "the same word at two places is two calls")]
 
 mod counting;
+mod early;
 mod hopper;
 mod memory;
 mod sabotage;

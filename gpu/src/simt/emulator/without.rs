@@ -40,6 +40,7 @@ pub struct Sabotaged<K> {
 impl<K: Contract> Contract for Sabotaged<K> {
     const NAME: &'static str = K::NAME;
     const EXPECTATIONS: Expectations = K::EXPECTATIONS;
+    const STARTS_EARLY: bool = K::STARTS_EARLY;
 
     fn launch(&self) -> Launch {
         self.kernel.launch()
@@ -130,6 +131,8 @@ impl Simt for Without<'_, '_> {
             grid() -> Dim3;
             barrier_named(id: u32, threads: u32) -> ();
             barrier_arrive(id: u32, threads: u32) -> ();
+            wait_for_previous() -> ();
+            let_next_begin() -> ();
             shared[T][T]() -> Shared<T>;
             copy_async_commit() -> ();
             shuffle[T: Word32][T](value: T, source: u32) -> T;
@@ -165,6 +168,7 @@ impl Simt for Without<'_, '_> {
             store_shared[T: Word][T](to: Shared<T>, value: T) -> ();
             load_global[T: Word][T](from: Global<T>) -> T;
             load_global_constant[T: Word][T](from: Global<T>) -> T;
+            prefetch[T][T](from: Global<T>, bytes: u32) -> ();
             store_global[T: Word][T](to: Global<T>, value: T) -> ();
             copy_async[const BYTES: u32, T][BYTES, T](to: Shared<T>, from: Global<T>, valid: u32) -> ();
             ldmatrix[const N: usize, T][N, T](row: Shared<T>) -> [u32; N];

@@ -7,7 +7,7 @@ use std::vec::Vec;
 use super::{Block, Lane, State, Status};
 use crate::simt::emulator::error::Fault;
 use crate::simt::emulator::mbarrier::{BulkCopy, argument};
-use crate::simt::emulator::memory::{Problem, Toucher};
+use crate::simt::emulator::memory::Problem;
 use crate::simt::emulator::shadow::MAX_WARPS;
 use crate::simt::emulator::warp::WarpWord;
 use crate::simt::emulator::wgmma::Product;
@@ -123,7 +123,7 @@ impl Block<'_> {
         from: u64,
         bytes: u32,
     ) -> Result<Vec<u8>, Problem> {
-        let by = Toucher { now: state.clocks.now(thread), site, block: self.index };
+        let by = state.toucher(self, thread, site);
         let mut data = vec![0; bytes as usize];
         for (chunk, at) in data.chunks_exact_mut(CHUNK).zip((from..).step_by(CHUNK)) {
             match self.context.memory.load(at, chunk, CHUNK as u32, false, by) {
@@ -232,7 +232,7 @@ impl Hopper for Lane<'_> {
             for offset in (0..bytes).step_by(CHUNK) {
                 let (now, mut chunk) = (state.clocks.now(thread), [0; CHUNK]);
                 state.shared.load(from.address() + offset, &mut chunk, CHUNK as u32, now, site)?;
-                let by = Toucher { now, site, block: block.index };
+                let by = state.toucher(block, thread, site);
                 block.context.memory.store(to.address() + u64::from(offset), &chunk, by)?;
             }
             state.counters.bulk_copies += 1;

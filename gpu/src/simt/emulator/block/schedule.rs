@@ -185,7 +185,13 @@ impl<'l> Block<'l> {
                         let state = &mut *self.state.borrow_mut();
                         match result {
                             Ok(false) => {}
-                            Ok(true) => state.statuses[thread as usize] = Status::Done,
+                            Ok(true) => {
+                                state.statuses[thread as usize] = Status::Done;
+                                if self.context.starts_early && !state.waited[thread as usize] {
+                                    let error = self.error(Some(thread), None, Fault::NotWaited);
+                                    state.failure.get_or_insert(error);
+                                }
+                            }
                             Err(message) => {
                                 let error = self.error(Some(thread), None, Fault::Panic { message });
                                 state.failure.get_or_insert(error);

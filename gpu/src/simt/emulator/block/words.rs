@@ -8,7 +8,6 @@ use super::Lane;
 use crate::simt::emulator::arithmetic;
 use crate::simt::emulator::counters::Access;
 use crate::simt::emulator::error::Fault;
-use crate::simt::emulator::memory::Toucher;
 use crate::simt::emulator::shared::SHARED_BASE;
 use crate::simt::emulator::warp::{Operand, Tile, WarpWord};
 use crate::simt::{
@@ -37,7 +36,7 @@ impl Lane<'_> {
             let mut value = T::zeroed();
             let bytes = size_of::<T>() as u32;
             state.record(thread, site, Access::GlobalLoad, bytes, Some(from.address()));
-            let by = Toucher { now: state.clocks.now(thread), site, block: block.index };
+            let by = state.toucher(block, thread, site);
             let into = bytemuck::bytes_of_mut(&mut value);
             block.context.memory.load(from.address(), into, bytes, constant, by)?;
             Ok(value)
@@ -108,6 +107,17 @@ impl Simt for Lane<'_> {
         self.meet(WarpWord::WarpSync, Location::caller(), &inputs([]));
     }
 
+    fn wait_for_previous(self) {
+        self.act(Location::caller(), |state, _| {
+            state.waited[self.thread as usize] = true;
+            Ok(())
+        });
+    }
+
+    fn let_next_begin(self) {
+        self.act(Location::caller(), |_, _| Ok(()));
+    }
+
     fn shared<T>(self) -> Shared<T> {
         Shared::from_address(SHARED_BASE)
     }
@@ -134,11 +144,21 @@ impl Simt for Lane<'_> {
         self.load_global_as(from, true)
     }
 
+    unsafe fn prefetch<T>(self, from: Global<T>, bytes: u32) {
+        self.act(Location::caller(), |_, _| {
+            if bytes == 0 || !bytes.is_multiple_of(16) {
+                let problem = std::format!("{bytes} bytes to prefetch: a multiple of 16, not 0");
+                return Err(Fault::Argument { problem }.into());
+            }
+            Ok(self.block.context.memory.check_place(from.address(), bytes, 16)?)
+        });
+    }
+
     unsafe fn store_global<T: Word>(self, to: Global<T>, value: T) {
         let (thread, block) = (self.thread, self.block);
         self.act(Location::caller(), |state, site| {
             state.record(thread, site, Access::GlobalStore, size_of::<T>() as u32, Some(to.address()));
-            let by = Toucher { now: state.clocks.now(thread), site, block: block.index };
+            let by = state.toucher(block, thread, site);
             block.context.memory.store(to.address(), bytemuck::bytes_of(&value), by)
         });
     }
@@ -154,12 +174,12 @@ impl Simt for Lane<'_> {
             state.record(thread, site, Access::Copy, BYTES, (valid > 0).then_some(from.address()));
             state.counters.copies.bytes += u64::from(valid);
             let mut data = [0; 16];
-            let now = state.clocks.now(thread);
             if valid > 0 {
-                let by = Toucher { now, site, block: block.index };
+                let by = state.toucher(block, thread, site);
                 let into = &mut data[..valid as usize];
                 block.context.memory.load(from.address(), into, BYTES, false, by)?;
             }
+            let now = state.clocks.now(thread);
             let copies = &mut state.copies[thread as usize];
             let data = &data[..BYTES as usize];
             state.shared.begin_copy(copies, to.address(), data, now, thread, site)
