@@ -17,7 +17,7 @@ use lanemap::cuda::Emulated;
 use lanemap::cuda::ops::{self, PlaneMatrix};
 use machine::{Machine, assert_refused, on_both, tensor_core_error};
 use products::{Kernels, Launch, Matrix, Rows, run};
-use random::{Random, normal};
+use random::Random;
 
 on_both! {
     every_format_is_multiplied,
