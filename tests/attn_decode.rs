@@ -10,13 +10,13 @@ mod random;
 #[path = "support/rows.rs"]
 mod rows;
 
-use gpu::attention::{KvPlace, Scaling, Sight};
+use gpu::attention::KvPlace;
 use gpu::quant::f16;
 use lanemap::cuda::ops::{self, AttnShape, Cache};
 use lanemap::cuda::{Error, View};
 use lanemap::gate::parity::steps::{LAYER, LAYERS, StepInputs as Inputs, StepProblem as Case};
 use machine::{Guarded, Machine, assert_refused, on_both, say};
-use random::{Random, uniform};
+use random::Random;
 use rows::{Form, Q8};
 
 on_both! {
