@@ -95,7 +95,7 @@ impl Panels {
     #[inline(always)]
     #[must_use]
     pub const fn chunk(self, row: u32, column: u32) -> u64 {
-        let place = column / CHUNK % (PANEL_COLUMNS / CHUNK) ^ row % ATOM_ROWS;
+        let place = (column / CHUNK % (PANEL_COLUMNS / CHUNK)) ^ (row % ATOM_ROWS);
         let within = row % PANEL_ROWS * ROW_BYTES + place * (2 * CHUNK);
         self.panel(row, column / PANEL_COLUMNS).wrapping_add(within as u64)
     }

@@ -143,7 +143,9 @@ impl<Q: ModelQueue> GpuBackend<Q> {
             let mut pass = Self::pass(&names, config, weights, sequences, phase);
             pass.layers()?;
             pass.logits(0, 1)?;
-            pass.choose()?;
+            if let (Phase::Step { .. }, ..) = phase {
+                pass.choose()?;
+            }
         }
         Ok(queue.prepare(&names.into_names().into_iter().collect::<Vec<_>>())?)
     }

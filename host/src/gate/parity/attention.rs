@@ -75,10 +75,11 @@ impl Parity for PromptAttention {
             let values = trial.input("values", &problem.values, 16)?;
             let found = trial.output(&case, problem.query.len(), 32, |queue, out| {
                 let cache = [keys.view(), values.view()];
-                Ok(match self.0 {
+                match self.0 {
                     Some(kernel) => kernel.launch(queue, out, query.view(), cache, &shape)?,
                     None => ops::prefill::<AttnNaive>(queue, out, query.view(), cache, &shape)?,
-                })
+                }
+                Ok(())
             })?;
             let expected: Vec<f64> = (0..tokens).flat_map(|token| problem.reference(token)).collect();
             trial.compare(&case, &found, &expected, |_| PARITY)?;

@@ -55,7 +55,7 @@ fn pipeline(s: Lane<'_>, from: Global<u8>, broken: Broken) {
         if s.thread() == CONSUMERS {
             for round in 0..ROUNDS {
                 if broken != Broken::NoWaitForEmpty {
-                    s.mbarrier_wait(empty, round % 2 ^ 1);
+                    s.mbarrier_wait(empty, (round % 2) ^ 1);
                 }
                 let more = if broken == Broken::TooManyBytes { 16 } else { 0 };
                 s.mbarrier_arrive_expect(full, STAGE_BYTES + more);
