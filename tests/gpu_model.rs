@@ -57,10 +57,12 @@ on_both!(
     greedy_steps_choose_the_largest_logit,
 );
 
-fn session<M: Queues>(machine: &M, loaded: &Loaded, kind: ActivationKind, sequences: usize) -> Session
-where
-    M: 'static,
-{
+fn session<M: Queues + 'static>(
+    machine: &M,
+    loaded: &Loaded,
+    kind: ActivationKind,
+    sequences: usize,
+) -> Session {
     // Steps have no wgmma: the emulator would play 128 rows for each.
     let step = if kind == ActivationKind::F16Wgmma { ActivationKind::F16 } else { kind };
     let options = GpuOptions { prompt: kind, step };

@@ -4,7 +4,6 @@
 
 use std::any::Any;
 use std::convert::Infallible;
-use std::ops::Range;
 
 use bytemuck::Pod;
 use gpu::attention::FaPrefillF16kv;
@@ -13,7 +12,7 @@ use gpu::quant::BlockQ4_K;
 use gpu::simt::emulator::Lane;
 use gpu::simt::emulator::without::{LeftOut, Sabotaged};
 use gpu::simt::{Contract, Dim3, Expectations, Global, Kernel, Launch, Simt};
-use lanemap::cuda::{Buffer, Emulated, Error, ModelQueue, Owner, Part, Queue, View, ViewMut};
+use lanemap::cuda::{Buffer, Emulated, Error, Make, ModelQueue, Owner, Part, Queue, View, ViewMut};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +143,7 @@ impl ModelQueue for Saboteur {
     fn upload(
         &self,
         parts: &[Part],
-        make: &(dyn Fn(usize, Range<usize>, &mut [u8]) + Sync),
+        make: &Make<'_>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<Buffer<u8>>, Error> {
         self.emulated.upload(parts, make, progress)

@@ -12,7 +12,7 @@ use gpu::simt::{Kernel, Launch};
 use super::buffer::{Buffer, Owner, View, ViewMut};
 use super::description::{Description, Resources};
 use super::error::{Error, Unavailable};
-use super::queue::{ModelQueue, Part, Queue};
+use super::queue::{Make, ModelQueue, Part, Queue};
 
 /// A device, of which there are none.
 #[derive(Clone, Copy, Debug)]
@@ -204,7 +204,7 @@ impl ModelQueue for Stream {
     fn upload(
         &self,
         _parts: &[Part],
-        _make: &(dyn Fn(usize, Range<usize>, &mut [u8]) + Sync),
+        _make: &Make<'_>,
         _progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<Buffer<u8>>, Error> {
         match *self {}

@@ -3,7 +3,6 @@
 #![expect(unsafe_code, reason = "a launch is unsafe on a device, and the trait is one")]
 
 use std::convert::Infallible;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +12,7 @@ use gpu::simt::{Global, Kernel};
 
 use super::buffer::{Buffer, Bytes, Owner, View, ViewMut};
 use super::error::Error;
-use super::queue::{ModelQueue, Part, Queue};
+use super::queue::{Make, ModelQueue, Part, Queue};
 
 /// The emulator and its memory. A launch is done when it returns.
 ///
@@ -188,7 +187,7 @@ impl ModelQueue for Emulated {
     fn upload(
         &self,
         parts: &[Part],
-        make: &(dyn Fn(usize, Range<usize>, &mut [u8]) + Sync),
+        make: &Make<'_>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<Buffer<u8>>, Error> {
         let upload = |(index, part): (usize, &Part)| {

@@ -4,7 +4,6 @@
 #![expect(unsafe_code, reason = "the driver copies after the call has returned")]
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
@@ -17,7 +16,7 @@ use super::driver::raw;
 use super::error::Error;
 use super::graph::Graph;
 use super::pinned::Pinned;
-use super::queue::{ModelQueue, Part};
+use super::queue::{Make, ModelQueue, Part};
 use super::stream::Stream;
 
 /// Bytes of pinned memory that an upload goes through, in [`STAGES`] parts: large enough that a copy
@@ -89,7 +88,7 @@ impl ModelQueue for Stream {
     fn upload(
         &self,
         parts: &[Part],
-        make: &(dyn Fn(usize, Range<usize>, &mut [u8]) + Sync),
+        make: &Make<'_>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<Buffer<u8>>, Error> {
         let device = self.device();

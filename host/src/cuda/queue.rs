@@ -91,6 +91,9 @@ pub trait Queue {
     fn synchronize(&self) -> Result<(), Error>;
 }
 
+/// Writes the bytes of a range of a part, see [`ModelQueue::upload`].
+pub type Make<'a> = dyn Fn(usize, Range<usize>, &mut [u8]) + Sync + 'a;
+
 /// What becomes a buffer of [`ModelQueue::upload`].
 #[derive(Clone, Debug)]
 pub struct Part {
@@ -166,7 +169,7 @@ pub trait ModelQueue: Queue + Send {
     fn upload(
         &self,
         parts: &[Part],
-        make: &(dyn Fn(usize, Range<usize>, &mut [u8]) + Sync),
+        make: &Make<'_>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<Buffer<u8>>, Error>;
 

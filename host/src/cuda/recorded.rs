@@ -3,7 +3,6 @@
 #![expect(unsafe_code, reason = "a launch is unsafe on a device, and the trait is one")]
 
 use std::convert::Infallible;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use gpu::simt::{Kernel, Launch, Work};
 use super::buffer::{Buffer, Owner, View, ViewMut};
 use super::emulated::Emulated;
 use super::error::Error;
-use super::queue::{ModelQueue, Part, Queue};
+use super::queue::{Make, ModelQueue, Part, Queue};
 use super::{Event, Stream};
 
 /// A queue of which it can be told what each launch costs.
@@ -48,6 +47,7 @@ pub trait Observed: ModelQueue {
 
 /// What a launch cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "copied with a launch, of which there are some hundred")]
 pub enum Cost {
     /// Of a device.
     Time {
@@ -257,7 +257,7 @@ impl<Q: Observed> ModelQueue for Recorded<Q> {
     fn upload(
         &self,
         parts: &[Part],
-        make: &(dyn Fn(usize, Range<usize>, &mut [u8]) + Sync),
+        make: &Make<'_>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<Buffer<u8>>, Error> {
         self.queue.upload(parts, make, progress)

@@ -183,20 +183,32 @@ mod tests {
 
     /// What models do not use: kernels for learning, probes, other tiles, the first products, and what no
     /// backend launches.
-    const UNUSED: [&str; 12] = [
+    const UNUSED: [&str; 9] = [
         "vector_add",
         "block_sum",
         "transpose_conflicted",
         "transpose_padded",
         "rms_norm",
         "matmul_f16",
-        "matmul_f16_q4_k_m64",
-        "matmul_f16_q4_k_m256",
-        "matmul_f16_q4_k_warps4",
         "matmul_q8_q4_k_m64",
         "top_k",
         "top_k_keys",
     ];
+
+    /// The prompt's products of compute capability 9.0, which have no cases here yet: their own tests hold
+    /// them (`matmul_f16_wgmma`, `unpack_f16`, and those of the kernels that write panels).
+    fn is_hopper(name: &str) -> bool {
+        name.starts_with("matmul_f16_wgmma")
+            || name.starts_with("unpack_f16_")
+            || name.ends_with("_f16_panels")
+    }
+
+    #[test]
+    fn unused_kernels_exist() {
+        for name in UNUSED {
+            assert!(gpu::kernels::ALL.iter().any(|entry| entry.name == name), "{name}");
+        }
+    }
 
     #[test]
     fn every_kernel_that_models_use_is_checked() {
@@ -204,7 +216,7 @@ mod tests {
         for entry in gpu::kernels::ALL {
             let is_checked = checked.iter().position(|kernel| kernel == entry.name);
             let is_unused = UNUSED.contains(&entry.name) || entry.name.starts_with("probe_");
-            assert!(is_checked.is_some() != is_unused, "{}", entry.name);
+            assert!(is_checked.is_some() != (is_unused || is_hopper(entry.name)), "{}", entry.name);
             if let Some(at) = is_checked {
                 checked.swap_remove(at);
             }

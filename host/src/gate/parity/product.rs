@@ -1,6 +1,7 @@
 //! `matmul_f16_<format>` and `matmul_q8_<format>` against the operands' product, summed in f64.
 
-use gpu::quant::Format;
+use gpu::product::MatmulF16Quant;
+use gpu::quant::{Format, with_block};
 use half::f16;
 
 use super::trial::{Red, Trial};
@@ -13,7 +14,11 @@ use crate::gate::matrix::{Matrix, Rows};
 
 /// The kernel for f16 rows and weights of a format.
 #[derive(Clone, Copy, Debug)]
-pub struct MatmulF16(Format);
+pub struct MatmulF16 {
+    format: Format,
+    /// With the tiles for few rows.
+    few: bool,
+}
 
 /// The kernel for q8 rows and weights of a quantized format.
 #[derive(Clone, Copy, Debug)]
@@ -36,27 +41,35 @@ impl Parity for MatmulF16 {
     const FAMILY: &'static str = "matmul_f16";
 
     fn all() -> Vec<Self> {
-        Format::ALL.map(Self).into()
+        [false, true].into_iter().flat_map(|few| Format::ALL.map(|format| Self { format, few })).collect()
     }
 
     fn kernel(&self) -> String {
-        format!("matmul_f16_{}", suffix(self.0))
+        format!("matmul_f16_{}{}", suffix(self.format), if self.few { "_m32" } else { "" })
     }
 
     fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
         let roundings = roundings_of_a_product(trial.queue());
-        for shape @ [m, _, k] in shapes(trial, self.0, [128, 128]) {
+        let tile_m = if self.few { 32 } else { 128 };
+        for shape @ [m, _, k] in shapes(trial, self.format, [tile_m, 128]) {
             let rows = Rows::<f16>::random(m, k, &mut trial.random);
             let launch = |queue: &Noted<'_, Q>,
                           out: ViewMut<'_, f32>,
                           input: View<'_, f16>,
                           weights: PlaneMatrix<'_>,
                           bias: Option<View<'_, f32>>| {
-                ops::matmul_f16_quant(queue, out, input, weights, bias, m)
+                // By name, whatever the number of rows.
+                with_block!(self.format, B => if self.few {
+                    let kernel = MatmulF16Quant::<B, 32>::new;
+                    ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
+                } else {
+                    let kernel = MatmulF16Quant::<B>::new;
+                    ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
+                })
             };
             let rounded = |weight: f32| f16::from_f32(weight).to_f32();
             let error = |factors: &[(f64, f64)], _: &[f64]| tensor_core_error(factors, roundings);
-            play(trial, self.0, shape, &rows, rounded, error, launch)?;
+            play(trial, self.format, shape, &rows, rounded, error, launch)?;
         }
         Ok(())
     }
