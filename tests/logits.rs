@@ -2,16 +2,16 @@
 //!
 //! Fields of the records and the tolerances: `tests/data/goldens/README.md`.
 
-#[path = "support/machine.rs"]
-mod machine;
 mod support;
 
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use lanemap::cpu::{CpuBackend, CpuOptions};
 use lanemap::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
+use lanemap::cuda::{Device, Error};
 use lanemap::gguf::Gguf;
 use lanemap::model::Model;
 use lanemap::session::Session;
@@ -138,6 +138,20 @@ fn gemma3_on_a_gpu() {
     check_gpu("gemma3-270m", "gemma3_on_a_gpu");
 }
 
+/// The first GPU, or `None` after a word on why there is none. (The tests that a bundle takes along get
+/// theirs from `support/machine.rs`; this one needs the models' files besides.)
+fn device(test: &str) -> Option<Device> {
+    match Device::open(0) {
+        Ok(device) => Some(device),
+        Err(Error::Unavailable(why)) => {
+            // `eprintln!` would be kept back, as all output of tests that pass.
+            let _ = std::io::stderr().write_all(format!("NO DEVICE: {test}: {why}\n").as_bytes());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// The two largest logits apart.
 fn gap(logits: &[f32]) -> f32 {
     let best = argmax(logits) as usize;
@@ -148,14 +162,14 @@ fn gap(logits: &[f32]) -> f32 {
 /// Prompts and the tokens that llama.cpp generates after them, evaluated on a GPU and by the CPU's exact
 /// mode: all logits; and which tokens the GPU chooses, against both.
 fn check_gpu(id: &str, test: &str) {
-    let Some(stream) = machine::stream(test) else { return };
+    let Some(device) = device(test) else { return };
     let Some(path) = support::models::real_model(id) else { return };
     let gguf = Arc::new(Gguf::open(&path).expect("a readable model"));
     let model = Arc::new(Model::load(gguf).expect("a model that the decoder runs"));
     let mut exact = session(&path, true, 1024);
     for (kind, bound) in GPU_LOGIT {
         let options = GpuOptions { prompt: kind, step: kind };
-        let stream = stream.device().stream().expect("a stream");
+        let stream = device.stream().expect("a stream");
         let backend = GpuBackend::new(stream, Arc::clone(&model), options, &mut |_, _| ()).expect("memory");
         let mut gpu = Session::new(Box::new(backend), 1024).expect("memory for the KV cache");
         let (mut worst, mut compared, mut agreed) = (0.0_f32, 0, 0);
