@@ -22,7 +22,7 @@ pub enum LeftOut {
     CopyWait(u32),
     /// The n-th call of `warp_sync` by each thread.
     WarpSync(u32),
-    /// What the sums of `mma_m16n8k16_f16` have that f16 does not: they are rounded to it each time.
+    /// What the sums of products of f16 have that f16 does not: they are rounded to it each time.
     Accuracy,
     /// None.
     Nothing,
@@ -97,6 +97,13 @@ macro_rules! delegate {
     };
 }
 
+impl Without<'_, '_> {
+    /// Sums of a product, as accurate as they are to be.
+    fn sums<const N: usize>(self, sums: [f32; N]) -> [f32; N] {
+        if self.left_out == LeftOut::Accuracy { sums.map(|sum| f16::from_f32(sum).to_f32()) } else { sums }
+    }
+}
+
 impl Simt for Without<'_, '_> {
     const ASYNC_COPY: bool = true;
 
@@ -119,8 +126,11 @@ impl Simt for Without<'_, '_> {
     }
 
     fn mma_m16n8k16_f16(self, a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
-        let sums = self.lane.mma_m16n8k16_f16(a, b, c);
-        if self.left_out == LeftOut::Accuracy { sums.map(|sum| f16::from_f32(sum).to_f32()) } else { sums }
+        self.sums(self.lane.mma_m16n8k16_f16(a, b, c))
+    }
+
+    fn wmma_mma<A: Layout, B: Layout>(self, a: MatrixA<A>, b: MatrixB<B>, c: Accumulator) -> Accumulator {
+        self.sums(self.lane.wmma_mma(a, b, c))
     }
 
     delegate! {
@@ -142,7 +152,6 @@ impl Simt for Without<'_, '_> {
             ballot(predicate: bool) -> u32;
             any(predicate: bool) -> bool;
             all(predicate: bool) -> bool;
-            wmma_mma[A: Layout, B: Layout][A, B](a: MatrixA<A>, b: MatrixB<B>, c: Accumulator) -> Accumulator;
             mma_m16n8k32_s8(a: [u32; 4], b: [u32; 2], c: [i32; 4]) -> [i32; 4];
             add_f16x2(a: u32, b: u32) -> u32;
             mul_f16x2(a: u32, b: u32) -> u32;
