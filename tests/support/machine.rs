@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 use gpu::simt::emulator::{Counters, GlobalTraffic};
-use lanemap::cuda::{self, Buffer, Device, Emulated, Error, ModelQueue, Queue, Stream, View, ViewMut};
+use lanemap::cuda::{self, Buffer, Device, Emulated, Error, ModelQueue, Stream, View, ViewMut};
 
 /// Makes of each body, a function of a [`Machine`], one test on the emulator and one on a device.
 #[allow(unused_macros, reason = "not every test binary has such tests")]
