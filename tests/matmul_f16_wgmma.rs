@@ -6,6 +6,7 @@
 #[path = "support/machine.rs"]
 mod machine;
 #[path = "support/products.rs"]
+#[allow(dead_code, reason = "this binary uses a part of it")]
 mod products;
 #[path = "support/random.rs"]
 #[allow(dead_code, reason = "this binary uses a part of it")]
@@ -61,7 +62,11 @@ fn weights_are_unpacked_to_the_bit<M: Machine>(machine: &M) {
                             assert_eq!(found.to_bits(), u16::MAX, "{what}: row {row} was written");
                             continue;
                         }
-                        machine.check_written_once(out.slice(i..i + 1));
+                        if column.is_multiple_of(64) {
+                            // A row's columns in a panel are neighbours, in some order.
+                            let first = i / 64 * 64;
+                            machine.check_written_once(out.slice(first..first + 64));
+                        }
                         let exists = (column as usize) < k;
                         let value =
                             if exists { weights.values[row as usize * k + column as usize] } else { 0.0 };
@@ -114,7 +119,7 @@ fn by<const REGISTERS: usize, M: Machine>(
 impl Kernels for Wgmma {
     const NAME: &'static str = "matmul_f16_wgmma";
     const TILE: [usize; 2] = [128, 256];
-    const SEED: u64 = 62;
+    const SEED: u64 = 71;
     type Element = f32;
 
     fn formats() -> Vec<Format> {

@@ -401,10 +401,13 @@ impl Buffer {
         let Contents::Writable { pages, .. } = &self.contents else {
             return Err(Fault::NotWrittenOnce { place: self.place(offset as u64), times: 0 });
         };
-        for (page, first) in pages.iter().zip((0..).step_by(PAGE_BYTES)) {
+        let end = offset + bytes;
+        let firsts = (0..end).step_by(PAGE_BYTES);
+        for (page, first) in pages.iter().zip(firsts).skip(offset / PAGE_BYTES) {
             let page = lock(page);
-            for (byte, &times) in (first..).zip(&*page.writes) {
-                if times != 1 && (offset..offset + bytes).contains(&byte) {
+            let within = offset.saturating_sub(first)..page.writes.len().min(end - first);
+            for (byte, &times) in (first + within.start..).zip(&page.writes[within.clone()]) {
+                if times != 1 {
                     return Err(Fault::NotWrittenOnce { place: self.place(byte as u64), times });
                 }
             }
