@@ -16,6 +16,7 @@ pub mod cuda;
 pub mod experiment;
 pub mod gate;
 pub mod gguf;
+mod hex;
 pub mod model;
 pub mod perplexity;
 pub mod profile;

@@ -3,16 +3,14 @@
 #![expect(unsafe_code, reason = "a launch is unsafe on a device, and the trait is one")]
 
 use std::any::Any;
-use std::convert::Infallible;
 
-use bytemuck::Pod;
 use gpu::attention::FaPrefillF16kv;
 use gpu::product::MatmulF16Quant;
 use gpu::quant::BlockQ4_K;
 use gpu::simt::emulator::Lane;
 use gpu::simt::emulator::without::{LeftOut, Sabotaged};
 use gpu::simt::{Contract, Dim3, Expectations, Global, Kernel, Launch, Simt};
-use lanemap::cuda::{Buffer, Emulated, Error, Make, ModelQueue, Owner, Part, Queue, View, ViewMut};
+use lanemap::cuda::{Around, Emulated, Error, Queue};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,28 +43,14 @@ impl Saboteur {
     }
 }
 
-impl Queue for Saboteur {
-    fn owner(&self) -> Owner {
-        self.emulated.owner()
+impl Around for Saboteur {
+    type Inner = Emulated;
+
+    fn inner(&self) -> &Emulated {
+        &self.emulated
     }
 
-    fn multiprocessors(&self) -> u32 {
-        self.emulated.multiprocessors()
-    }
-
-    fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
-        self.emulated.input(name, elements)
-    }
-
-    fn output<T: Pod>(&self, name: &str, len: usize) -> Result<Buffer<T>, Error> {
-        self.emulated.output(name, len)
-    }
-
-    fn in_out<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
-        self.emulated.in_out(name, elements)
-    }
-
-    unsafe fn launch<K>(&self, kernel: K) -> Result<(), Error>
+    unsafe fn launch_around<K>(&self, kernel: K) -> Result<(), Error>
     where
         K: for<'a> Kernel<Lane<'a>>,
     {
@@ -97,64 +81,6 @@ impl Queue for Saboteur {
                 _ => self.emulated.launch(kernel),
             }
         }
-    }
-
-    fn synchronize(&self) -> Result<(), Error> {
-        self.emulated.synchronize()
-    }
-}
-
-impl ModelQueue for Saboteur {
-    type Host<T: Pod + Send> = Vec<T>;
-    type Graph = Infallible;
-
-    fn name(&self) -> String {
-        "saboteur".to_owned()
-    }
-
-    fn description(&self) -> String {
-        "the emulator, sabotaged".to_owned()
-    }
-
-    fn compute_capability(&self) -> Option<u32> {
-        self.emulated.compute_capability()
-    }
-
-    fn free_memory(&self) -> Result<Option<u64>, Error> {
-        self.emulated.free_memory()
-    }
-
-    fn prepare(&self, kernels: &[&'static str]) -> Result<(), Error> {
-        self.emulated.prepare(kernels)
-    }
-
-    fn host<T: Pod + Send>(&self, len: usize) -> Result<Vec<T>, Error> {
-        self.emulated.host(len)
-    }
-
-    fn write<T: Pod>(&self, to: ViewMut<'_, T>, elements: &[T]) -> Result<(), Error> {
-        self.emulated.write(to, elements)
-    }
-
-    fn read<T: Pod + Send>(&self, into: &mut Vec<T>, from: View<'_, T>) -> Result<(), Error> {
-        self.emulated.read(into, from)
-    }
-
-    fn upload(
-        &self,
-        parts: &[Part],
-        make: &Make<'_>,
-        progress: &mut dyn FnMut(usize),
-    ) -> Result<Vec<Buffer<u8>>, Error> {
-        self.emulated.upload(parts, make, progress)
-    }
-
-    fn capture(&self, _: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Option<Infallible>, Error> {
-        Ok(None)
-    }
-
-    fn replay(&self, graph: &Infallible) -> Result<(), Error> {
-        match *graph {}
     }
 }
 

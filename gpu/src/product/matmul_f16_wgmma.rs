@@ -64,7 +64,7 @@
 //! `MatmulF16Quant`: `wgmma` adds the 16 products of a step otherwise than two `mma` do.
 
 use super::panels::{PANEL_BYTES, PANEL_COLUMNS, PANEL_ROWS, Panels, STEP_BYTES, operand};
-use super::tiling::{FRAGMENT, Tiling};
+use super::tiling::{FRAGMENT, Output, Tiling};
 use crate::fragment::wgmma;
 use crate::simt::{
     ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, RowMajor,
@@ -283,41 +283,11 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
     #[track_caller]
     unsafe fn store<S: Hopper>(&self, s: S, sums: &[f32; REGISTERS], row: u32, column: u32) {
         let (down, right) = wgmma::d(s.thread() % (GROUP_WARPS * WARP_LANES), 0);
-        let (row, column) = (row + down, column + right);
-        let pairs = self.n.is_multiple_of(2);
-        for j in 0..REGISTERS / 4 {
-            let column = column + 8 * j as u32;
-            if column >= self.n {
-                continue;
-            }
-            let both = column + 1 < self.n;
-            let mut bias = [0.0; 2];
-            // SAFETY: columns of the output, as far as they exist; the caller's for the stores.
-            unsafe {
-                if self.bias.address() != 0 {
-                    let from = self.bias.at(u64::from(column));
-                    bias[0] = s.load_global_constant(from);
-                    if both {
-                        bias[1] = s.load_global_constant(from.at(1));
-                    }
-                }
-                for i in 0..2 {
-                    let row = row + 8 * i as u32;
-                    if row >= self.m {
-                        continue;
-                    }
-                    let values = [sums[4 * j + 2 * i] + bias[0], sums[4 * j + 2 * i + 1] + bias[1]];
-                    let to = self.out.row(row, self.n).at(u64::from(column));
-                    if pairs {
-                        s.store_global(to.cast(), values);
-                    } else {
-                        s.store_global(to, values[0]);
-                        if both {
-                            s.store_global(to.at(1), values[1]);
-                        }
-                    }
-                }
-            }
+        let Self { out, bias, m, n, .. } = *self;
+        let pair = |i: usize, j: usize| [sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]];
+        // SAFETY: the caller's.
+        unsafe {
+            Output { out, bias, m, n }.store_pairs(s, [row + down, column + right], [2, REGISTERS / 4], pair);
         }
     }
 }

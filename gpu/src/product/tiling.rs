@@ -132,9 +132,32 @@ impl Output {
     #[track_caller]
     pub(super) unsafe fn store<S: Simt>(self, s: S, tiling: Tiling, sums: &Sums, row: u32, column: u32) {
         let (down, right) = wmma::accumulator(s.lane(), 0);
-        let (row, column) = (row + down, column + right);
+        let eighths = [2 * tiling.fragments_m(), 2 * tiling.fragments_n()];
+        let pair = |i: usize, j: usize| {
+            let first = 4 * (j % 2) + 2 * (i % 2);
+            [sums[i / 2][j / 2][first], sums[i / 2][j / 2][first + 1]]
+        };
+        // SAFETY: the caller's.
+        unsafe { self.store_pairs(s, [row + down, column + right], eighths, pair) }
+    }
+
+    /// Adds the bias and stores a lane's sums as far as there is an output: `pair(i, j)` stands 8 `i` rows
+    /// below and 8 `j` columns beside the place given, an even column. Pairs are one store where they are
+    /// aligned.
+    ///
+    /// # Safety
+    /// No other lane has these elements.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) unsafe fn store_pairs<S: Simt>(
+        self,
+        s: S,
+        [row, column]: [u32; 2],
+        [rows, columns]: [usize; 2],
+        pair: impl Fn(usize, usize) -> [f32; 2],
+    ) {
         let pairs = self.n.is_multiple_of(2);
-        for j in 0..2 * tiling.fragments_n() {
+        for j in 0..columns {
             let column = column + 8 * j as u32;
             if column >= self.n {
                 continue;
@@ -150,14 +173,13 @@ impl Output {
                         bias[1] = s.load_global_constant(from.at(1));
                     }
                 }
-                for i in 0..2 * tiling.fragments_m() {
+                for i in 0..rows {
                     let row = row + 8 * i as u32;
                     if row >= self.m {
                         continue;
                     }
-                    let x = &sums[i / 2][j / 2];
-                    let first = 4 * (j % 2) + 2 * (i % 2);
-                    let values = [x[first] + bias[0], x[first + 1] + bias[1]];
+                    let [first, second] = pair(i, j);
+                    let values = [first + bias[0], second + bias[1]];
                     let to = self.out.row(row, self.n).at(u64::from(column));
                     if pairs {
                         s.store_global(to.cast(), values);

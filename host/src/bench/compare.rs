@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use chrono::{SecondsFormat, Utc};
 use serde::Serialize;
 
-use super::table::{csv_of, markdown};
+use super::table::{markdown, write_rows};
 use super::{OutputFormat, Test};
 use crate::experiment::timing::{Side, Spread};
 
@@ -255,20 +255,7 @@ impl ComparisonReport {
     pub fn write(&self, out: &mut dyn Write, format: OutputFormat) -> io::Result<()> {
         let now = Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true);
         let rows: Vec<_> = self.ratios.iter().map(|ratios| self.row(ratios, &now)).collect();
-        match format {
-            OutputFormat::Md => self.write_table(out),
-            OutputFormat::Csv => {
-                csv_of(out, &rows.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?)
-            }
-            OutputFormat::Json => {
-                serde_json::to_writer_pretty(&mut *out, &rows)?;
-                writeln!(out)
-            }
-            OutputFormat::Jsonl => rows.iter().try_for_each(|row| {
-                serde_json::to_writer(&mut *out, row)?;
-                writeln!(out)
-            }),
-        }
+        write_rows(out, format, &rows, |out| self.write_table(out))
     }
 
     fn row(&self, ratios: &Ratios, now: &str) -> Row<'_> {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use chrono::{SecondsFormat, Utc};
 use serde::Serialize;
 
-use super::table::{csv_of, markdown};
+use super::table::{markdown, write_rows};
 use super::{Samples, mean_and_deviation};
 use crate::experiment::timing::Spread;
 use crate::model::Model;
@@ -105,20 +105,7 @@ impl Report {
     pub fn write(&self, out: &mut dyn Write, format: OutputFormat, samples: &[Samples]) -> io::Result<()> {
         let now = Utc::now().to_rfc3339_opts(SecondsFormat::Secs, true);
         let rows: Vec<_> = samples.iter().map(|samples| self.row(samples, &now)).collect();
-        match format {
-            OutputFormat::Md => write_table(out, &rows),
-            OutputFormat::Csv => {
-                csv_of(out, &rows.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?)
-            }
-            OutputFormat::Json => {
-                serde_json::to_writer_pretty(&mut *out, &rows)?;
-                writeln!(out)
-            }
-            OutputFormat::Jsonl => rows.iter().try_for_each(|row| {
-                serde_json::to_writer(&mut *out, row)?;
-                writeln!(out)
-            }),
-        }
+        write_rows(out, format, &rows, |out| write_table(out, &rows))
     }
 
     fn row(&self, samples: &Samples, now: &str) -> Row<'_> {

@@ -2,6 +2,10 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
+
+use super::OutputFormat;
+
 /// A column's title, and whether it holds words, which stand on the left, or numbers.
 pub(super) type Column = (&'static str, bool);
 
@@ -37,9 +41,32 @@ pub(super) fn csv(out: &mut dyn Write, names: &[&str], rows: &[Vec<String>]) -> 
     })
 }
 
+/// Writes rows in a format; `table` writes the one for people.
+pub(super) fn write_rows<R: Serialize>(
+    out: &mut dyn Write,
+    format: OutputFormat,
+    rows: &[R],
+    table: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    match format {
+        OutputFormat::Md => table(out),
+        OutputFormat::Csv => {
+            csv_of(out, &rows.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?)
+        }
+        OutputFormat::Json => {
+            serde_json::to_writer_pretty(&mut *out, rows)?;
+            writeln!(out)
+        }
+        OutputFormat::Jsonl => rows.iter().try_for_each(|row| {
+            serde_json::to_writer(&mut *out, row)?;
+            writeln!(out)
+        }),
+    }
+}
+
 /// Writes JSON objects as CSV: the fields of the first one that are no arrays, which must be those of
 /// all.
-pub(super) fn csv_of(out: &mut dyn Write, objects: &[serde_json::Value]) -> io::Result<()> {
+fn csv_of(out: &mut dyn Write, objects: &[serde_json::Value]) -> io::Result<()> {
     let scalar = |value: &serde_json::Value| match value {
         serde_json::Value::String(text) => text.clone(),
         other => other.to_string(),

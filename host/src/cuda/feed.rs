@@ -105,7 +105,7 @@ impl ModelQueue for Stream {
         let largest = parts.iter().map(|part| part.unit).max().unwrap_or(1);
         let stage_bytes = largest.max(STAGED / STAGES);
         for (index, part) in parts.iter().enumerate() {
-            let mut buffer = Buffer::filled(device, part.len, 0xff)?;
+            let mut buffer = Buffer::unwritten(device, part.len)?;
             let whole = |bytes: usize| (bytes / part.unit).max(1) * part.unit;
             for start in (0..part.len).step_by(whole(stage_bytes)) {
                 let range = start..part.len.min(start + whole(stage_bytes));

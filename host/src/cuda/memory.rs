@@ -50,6 +50,17 @@ impl<T: Pod> Buffer<T> {
     }
 }
 
+impl Buffer<u8> {
+    /// A buffer of `len` bytes for a copy that writes all of them; until then they are whatever was there.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`]; [`Error::Captured`] inside a
+    /// capture.
+    pub(super) fn unwritten(device: Device, len: usize) -> Result<Self, Error> {
+        Ok(Self::new(Box::new(DeviceBytes::uninitialized(device, len)?), len))
+    }
+}
+
 /// Bytes on a device. Those that a [`Graph`](super::Graph) may have noted down outlive their owner.
 #[derive(Debug)]
 struct DeviceBytes {

@@ -89,7 +89,7 @@ pub use graph::Graph;
 pub use noted::Noted;
 #[cfg(cuda)]
 pub use pinned::Pinned;
-pub use queue::{Make, ModelQueue, Part, Queue};
+pub use queue::{Around, Make, ModelQueue, Part, Queue};
 pub use recorded::{Cost, Launched, Observed, Pass, Recorded, Recorder};
 #[cfg(cuda)]
 pub use stream::{Event, Stream};

@@ -5,11 +5,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use bytemuck::Pod;
 use gpu::simt::Kernel;
 use gpu::simt::emulator::Lane;
 
-use super::{Buffer, Error, Owner, Queue};
+use super::{Around, Error, Queue};
 
 /// A queue that notes the names of kernels, and passes the launches on or does not.
 #[derive(Debug)]
@@ -39,28 +38,14 @@ impl<'a, Q> Noted<'a, Q> {
     }
 }
 
-impl<Q: Queue> Queue for Noted<'_, Q> {
-    fn owner(&self) -> Owner {
-        self.queue.owner()
+impl<Q: Queue> Around for Noted<'_, Q> {
+    type Inner = Q;
+
+    fn inner(&self) -> &Q {
+        self.queue
     }
 
-    fn multiprocessors(&self) -> u32 {
-        self.queue.multiprocessors()
-    }
-
-    fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
-        self.queue.input(name, elements)
-    }
-
-    fn output<T: Pod>(&self, name: &str, len: usize) -> Result<Buffer<T>, Error> {
-        self.queue.output(name, len)
-    }
-
-    fn in_out<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
-        self.queue.in_out(name, elements)
-    }
-
-    unsafe fn launch<K>(&self, kernel: K) -> Result<(), Error>
+    unsafe fn launch_around<K>(&self, kernel: K) -> Result<(), Error>
     where
         K: for<'a> Kernel<Lane<'a>>,
     {
@@ -72,7 +57,7 @@ impl<Q: Queue> Queue for Noted<'_, Q> {
         unsafe { self.queue.launch(kernel) }
     }
 
-    fn synchronize(&self) -> Result<(), Error> {
+    fn synchronize_around(&self) -> Result<(), Error> {
         if self.launches { self.queue.synchronize() } else { Ok(()) }
     }
 }

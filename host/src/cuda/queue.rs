@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "a kernel trusts its arguments")]
 
+use std::convert::Infallible;
 use std::ops::{DerefMut, Range};
 
 use bytemuck::Pod;
@@ -185,4 +186,121 @@ pub trait ModelQueue: Queue + Send {
     /// # Errors
     /// [`Error::Driver`].
     fn replay(&self, graph: &Self::Graph) -> Result<(), Error>;
+}
+
+/// A queue around another one, whose launches it changes, notes or leaves out. Memory and all else are the
+/// inner one's; only graphs it has none, because launches in a graph do not come by.
+pub trait Around {
+    /// The inner queue.
+    type Inner: Queue;
+
+    /// The inner queue.
+    fn inner(&self) -> &Self::Inner;
+
+    /// What becomes of a launch.
+    ///
+    /// # Errors
+    /// Those of [`Queue::launch`].
+    ///
+    /// # Safety
+    /// As [`Queue::launch`].
+    unsafe fn launch_around<K>(&self, kernel: K) -> Result<(), Error>
+    where
+        K: for<'a> Kernel<Lane<'a>>;
+
+    /// What becomes of waiting.
+    ///
+    /// # Errors
+    /// Those of [`Queue::synchronize`].
+    fn synchronize_around(&self) -> Result<(), Error> {
+        self.inner().synchronize()
+    }
+}
+
+impl<W: Around> Queue for W {
+    fn owner(&self) -> Owner {
+        self.inner().owner()
+    }
+
+    fn multiprocessors(&self) -> u32 {
+        self.inner().multiprocessors()
+    }
+
+    fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
+        self.inner().input(name, elements)
+    }
+
+    fn output<T: Pod>(&self, name: &str, len: usize) -> Result<Buffer<T>, Error> {
+        self.inner().output(name, len)
+    }
+
+    fn in_out<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
+        self.inner().in_out(name, elements)
+    }
+
+    unsafe fn launch<K>(&self, kernel: K) -> Result<(), Error>
+    where
+        K: for<'a> Kernel<Lane<'a>>,
+    {
+        // SAFETY: the caller's.
+        unsafe { self.launch_around(kernel) }
+    }
+
+    fn synchronize(&self) -> Result<(), Error> {
+        self.synchronize_around()
+    }
+}
+
+impl<W: Around<Inner: ModelQueue> + Send> ModelQueue for W {
+    type Host<T: Pod + Send> = <W::Inner as ModelQueue>::Host<T>;
+    type Graph = Infallible;
+
+    fn name(&self) -> String {
+        self.inner().name()
+    }
+
+    fn description(&self) -> String {
+        self.inner().description()
+    }
+
+    fn compute_capability(&self) -> Option<u32> {
+        self.inner().compute_capability()
+    }
+
+    fn free_memory(&self) -> Result<Option<u64>, Error> {
+        self.inner().free_memory()
+    }
+
+    fn prepare(&self, kernels: &[&'static str]) -> Result<(), Error> {
+        self.inner().prepare(kernels)
+    }
+
+    fn host<T: Pod + Send>(&self, len: usize) -> Result<Self::Host<T>, Error> {
+        self.inner().host(len)
+    }
+
+    fn write<T: Pod>(&self, to: ViewMut<'_, T>, elements: &[T]) -> Result<(), Error> {
+        self.inner().write(to, elements)
+    }
+
+    fn read<T: Pod + Send>(&self, into: &mut Self::Host<T>, from: View<'_, T>) -> Result<(), Error> {
+        self.inner().read(into, from)
+    }
+
+    fn upload(
+        &self,
+        parts: &[Part],
+        make: &Make<'_>,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Vec<Buffer<u8>>, Error> {
+        self.inner().upload(parts, make, progress)
+    }
+
+    fn capture(&self, _work: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Option<Infallible>, Error> {
+        Ok(None)
+    }
+
+    fn replay(&self, graph: &Infallible) -> Result<(), Error> {
+        match *graph {}
+    }
 }

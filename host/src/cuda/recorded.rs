@@ -2,18 +2,16 @@
 
 #![expect(unsafe_code, reason = "a launch is unsafe on a device, and the trait is one")]
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytemuck::Pod;
 use gpu::simt::emulator::{Counters, Lane};
 use gpu::simt::{Kernel, Launch, Work};
 
-use super::buffer::{Buffer, Owner, View, ViewMut};
+use super::buffer::Buffer;
 use super::emulated::Emulated;
 use super::error::Error;
-use super::queue::{Make, ModelQueue, Part, Queue};
+use super::queue::{Around, ModelQueue};
 use super::{Event, Stream};
 
 /// A queue of which it can be told what each launch costs.
@@ -168,28 +166,14 @@ impl<Q: Observed> Recorder<Q> {
     }
 }
 
-impl<Q: Observed> Queue for Recorded<Q> {
-    fn owner(&self) -> Owner {
-        self.queue.owner()
+impl<Q: Observed> Around for Recorded<Q> {
+    type Inner = Q;
+
+    fn inner(&self) -> &Q {
+        &self.queue
     }
 
-    fn multiprocessors(&self) -> u32 {
-        self.queue.multiprocessors()
-    }
-
-    fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
-        self.queue.input(name, elements)
-    }
-
-    fn output<T: Pod>(&self, name: &str, len: usize) -> Result<Buffer<T>, Error> {
-        self.queue.output(name, len)
-    }
-
-    fn in_out<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
-        self.queue.in_out(name, elements)
-    }
-
-    unsafe fn launch<K>(&self, kernel: K) -> Result<(), Error>
+    unsafe fn launch_around<K>(&self, kernel: K) -> Result<(), Error>
     where
         K: for<'a> Kernel<Lane<'a>>,
     {
@@ -211,64 +195,6 @@ impl<Q: Observed> Queue for Recorded<Q> {
         notes.push(Noted { kernel: K::NAME, launch, work, note });
         noting.giving = noting.begun.elapsed();
         Ok(())
-    }
-
-    fn synchronize(&self) -> Result<(), Error> {
-        self.queue.synchronize()
-    }
-}
-
-impl<Q: Observed> ModelQueue for Recorded<Q> {
-    type Host<T: Pod + Send> = Q::Host<T>;
-    type Graph = Infallible;
-
-    fn name(&self) -> String {
-        self.queue.name()
-    }
-
-    fn description(&self) -> String {
-        self.queue.description()
-    }
-
-    fn compute_capability(&self) -> Option<u32> {
-        self.queue.compute_capability()
-    }
-
-    fn free_memory(&self) -> Result<Option<u64>, Error> {
-        self.queue.free_memory()
-    }
-
-    fn prepare(&self, kernels: &[&'static str]) -> Result<(), Error> {
-        self.queue.prepare(kernels)
-    }
-
-    fn host<T: Pod + Send>(&self, len: usize) -> Result<Q::Host<T>, Error> {
-        self.queue.host(len)
-    }
-
-    fn write<T: Pod>(&self, to: ViewMut<'_, T>, elements: &[T]) -> Result<(), Error> {
-        self.queue.write(to, elements)
-    }
-
-    fn read<T: Pod + Send>(&self, into: &mut Q::Host<T>, from: View<'_, T>) -> Result<(), Error> {
-        self.queue.read(into, from)
-    }
-
-    fn upload(
-        &self,
-        parts: &[Part],
-        make: &Make<'_>,
-        progress: &mut dyn FnMut(usize),
-    ) -> Result<Vec<Buffer<u8>>, Error> {
-        self.queue.upload(parts, make, progress)
-    }
-
-    fn capture(&self, _work: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Option<Infallible>, Error> {
-        Ok(None)
-    }
-
-    fn replay(&self, graph: &Infallible) -> Result<(), Error> {
-        match *graph {}
     }
 }
 

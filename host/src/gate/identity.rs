@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
+use crate::hex::hex;
 use crate::ptx;
 use crate::session::{Session, SessionError};
 
@@ -109,12 +110,6 @@ pub fn build() -> String {
         hash.update(variant.text());
     }
     format!("{} with kernels {}", env!("CARGO_PKG_VERSION"), &hex(&hash.finalize())[..12])
-}
-
-/// Bytes as hexadecimal digits.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// `count` tokens behind a prompt, each the one with the largest logit.

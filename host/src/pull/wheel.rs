@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use zip::ZipArchive;
 
 use super::progress::Step;
+use crate::hex::hex;
 
 /// Why a member was not copied.
 #[derive(Debug)]
@@ -64,8 +65,7 @@ impl<W: Write> Hashing<W> {
 
     /// The sha256 in lower-case hex, and the inner writer.
     pub(super) fn finish(self) -> (String, W) {
-        let hex = self.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        (hex, self.inner)
+        (hex(&self.digest.finalize()), self.inner)
     }
 }
 

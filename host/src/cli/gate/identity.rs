@@ -7,6 +7,7 @@ use super::subject::{Opened, SubjectArgs, kind_name};
 use crate::cli::output::to_stdout;
 use crate::gate::identity::{self, Baseline, Baselines, Fork, Key, Verdict};
 use crate::gate::{passage, tolerance};
+use crate::hex::hex;
 use crate::pull::cache_folder;
 use crate::session::Session;
 
@@ -118,7 +119,7 @@ pub(super) fn judge(
     let options = opened.options()?;
     let kinds = [options.prompt, options.step].map(kind_name);
     let key = Key {
-        model: identity::hex(&opened.file.gguf.sha256()),
+        model: hex(&opened.file.gguf.sha256()),
         device: format!(
             "{}, activations {} in prompts, {} in steps",
             opened.device_name(),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 
 use super::stop::StopStrings;
+use crate::hex::hex;
 use crate::sampling::{Sampler, SamplingError};
 use crate::session::{Session, SessionError};
 use crate::tokenizer::{Detokenizer, Tokenizer};
@@ -233,11 +234,6 @@ impl Output<'_> {
         self.text.push_str(text);
         world.show(text).map_err(GenerationError::Output)
     }
-}
-
-/// Bytes in hexadecimal.
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The `count` largest logits in descending order; equal ones lowest id first.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::hex::hex;
 use crate::perplexity::Summary;
 
 /// The object that `--json` prints.
@@ -48,8 +49,7 @@ pub(super) struct Compared {
 
 impl Compared {
     pub(super) fn new(file: &Path, model: &[u8; 32], summary: Summary) -> Self {
-        let base_model_sha256 = model.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self { file: file.display().to_string(), base_model_sha256, summary }
+        Self { file: file.display().to_string(), base_model_sha256: hex(model), summary }
     }
 }
 

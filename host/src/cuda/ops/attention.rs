@@ -246,10 +246,8 @@ fn checked<K: Prefill>(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-    use bytemuck::Pod;
-
     use super::*;
-    use crate::cuda::{Buffer, Emulated, Owner};
+    use crate::cuda::{Around, Emulated};
     use crate::experiment::{PARITY, Problem};
 
     /// An emulator whose blocks have less shared memory, and that knows what ran.
@@ -259,28 +257,14 @@ mod tests {
         ran: std::cell::RefCell<Vec<&'static str>>,
     }
 
-    impl Queue for Small {
-        fn owner(&self) -> Owner {
-            self.emulated.owner()
+    impl Around for Small {
+        type Inner = Emulated;
+
+        fn inner(&self) -> &Emulated {
+            &self.emulated
         }
 
-        fn multiprocessors(&self) -> u32 {
-            self.emulated.multiprocessors()
-        }
-
-        fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
-            self.emulated.input(name, elements)
-        }
-
-        fn output<T: Pod>(&self, name: &str, len: usize) -> Result<Buffer<T>, Error> {
-            self.emulated.output(name, len)
-        }
-
-        fn in_out<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
-            self.emulated.in_out(name, elements)
-        }
-
-        unsafe fn launch<K>(&self, kernel: K) -> Result<(), Error>
+        unsafe fn launch_around<K>(&self, kernel: K) -> Result<(), Error>
         where
             K: for<'a> Kernel<Lane<'a>>,
         {
@@ -292,10 +276,6 @@ mod tests {
             self.ran.borrow_mut().push(K::NAME);
             // SAFETY: the caller's.
             unsafe { self.emulated.launch(kernel) }
-        }
-
-        fn synchronize(&self) -> Result<(), Error> {
-            self.emulated.synchronize()
         }
     }
 
