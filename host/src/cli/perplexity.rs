@@ -4,7 +4,6 @@ mod report;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -92,7 +91,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(base) = &base {
         base.fits(&chunks, vocab_size)?;
     }
-    let mut session = Session::new(args.machine.backend(Arc::clone(&model))?, args.ctx)?;
+    let mut session = args.machine.session(&model, args.ctx, 1)?;
     let save = args.save_logits.as_deref().map(|path| {
         let text = Sha256::digest(text.as_bytes()).into();
         let header = Header { vocab_size, model: file.gguf.sha256(), text, tokens: chunks.clone() };
