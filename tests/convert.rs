@@ -41,15 +41,21 @@ fn f16_is_the_nearest<M: Machine>(machine: &M) {
     }
 }
 
-/// The parts of a row: quants, scales, sums.
-fn parts(row: &[u8], width: usize) -> (Vec<i8>, Vec<f32>, Vec<f32>) {
+/// The parts of a row: pairs of a coarse and a fine quant, scales, sums.
+fn parts(row: &[u8], width: usize) -> (Vec<[i8; 2]>, Vec<f32>, Vec<f32>) {
     let at = Q8Row::new(width as u32);
     let floats = |start: u32, count: usize| {
         let bytes = &row[start as usize..][..4 * count];
         bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
     };
-    let quants = row[..width].iter().map(|q| q.cast_signed()).collect();
+    let fine = &row[at.fine() as usize..][..width];
+    let quants = row[..width].iter().zip(fine).map(|(&c, &f)| [c, f].map(u8::cast_signed)).collect();
     (quants, floats(at.scales(), width / 32), floats(at.sums(), width / 16))
+}
+
+/// The fine steps of a value.
+fn steps([coarse, fine]: [i8; 2]) -> i32 {
+    256 * i32::from(coarse) + i32::from(fine)
 }
 
 fn assert_q8(what: &str, row: &[u8], x: &[f32]) {
@@ -57,19 +63,20 @@ fn assert_q8(what: &str, row: &[u8], x: &[f32]) {
     for (b, block) in x.chunks_exact(32).enumerate() {
         let largest = block.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
         let zero = largest < 2.0_f32.powi(-100);
-        let scale = if zero { 0.0 } else { largest / 127.0 };
+        let scale = if zero { 0.0 } else { largest / 32_512.0 };
         assert_eq!(scales[b].to_bits(), scale.to_bits(), "{what}: scale {b}");
         for (i, &x) in block.iter().enumerate() {
-            let q = if zero { 0.0 } else { (x * (127.0 / largest)).round_ties_even() };
-            let found = quants[32 * b + i];
-            assert_eq!(f32::from(found), q, "{what}: quant {}", 32 * b + i);
-            // Half a quant, and what two roundings of f32 add.
+            let q = if zero { 0.0 } else { (x * (32_512.0 / largest)).round_ties_even() };
+            let [coarse, fine] = quants[32 * b + i];
+            let found = steps(quants[32 * b + i]);
+            assert_eq!(found as f32, q, "{what}: quant {}: {coarse} and {fine}", 32 * b + i);
+            // Half a step, and what three roundings of f32 add to 32,512 of them.
             let error = (f64::from(scale) * f64::from(found) - f64::from(x)).abs();
-            assert!(zero || error <= f64::from(scale) * 0.500_02, "{what}: {x} is {found} · {scale}");
+            assert!(zero || error <= f64::from(scale) * 0.506, "{what}: {x} is {found} · {scale}");
         }
         for half in 0..2 {
             let quants = &quants[32 * b + 16 * half..][..16];
-            let sum: i32 = quants.iter().map(|&q| i32::from(q)).sum();
+            let sum: i32 = quants.iter().map(|&q| steps(q)).sum();
             assert_eq!(
                 sums[2 * b + half].to_bits(),
                 (scale * sum as f32).to_bits(),
@@ -87,7 +94,7 @@ fn q8_is_the_nearest_of_its_block<M: Machine>(machine: &M) {
         // Zeros, ties, what is too small, what is nearly too large.
         x[..32].fill(0.0);
         for (i, x) in x[32..64].iter_mut().enumerate() {
-            *x = if i == 0 { 127.0 } else { i as f32 + 0.5 };
+            *x = if i == 0 { 32_512.0 } else { 1021.0 * i as f32 + 0.5 };
         }
         x[64..96].iter_mut().for_each(|x| *x *= 1e-35);
         x[96..128].iter_mut().for_each(|x| *x *= 1e37);
@@ -128,13 +135,13 @@ fn q8_blocks_of_what_is_no_number_say_so<M: Machine>(machine: &M) {
     });
     let (quants, scales, _) = parts(&row, width);
     assert!(scales[..3].iter().all(|scale| !scale.is_finite()), "{scales:?}");
-    assert_eq!(scales[3].to_bits(), (1.0_f32 / 127.0).to_bits());
-    assert!(quants[96..].iter().all(|&q| q == 127), "the other blocks are what they are");
+    assert_eq!(scales[3].to_bits(), (1.0_f32 / 32_512.0).to_bits());
+    assert!(quants[96..].iter().all(|&q| q == [127, 0]), "the other blocks are what they are");
 }
 
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let input = machine.input("input", &[0.0_f32; 64]).unwrap();
-    let mut q8 = machine.output::<u8>("out", 112).unwrap();
+    let mut q8 = machine.output::<u8>("out", 176).unwrap();
     let mut f16 = machine.output::<f16>("out", 64).unwrap();
     let refused = assert_refused;
     refused(
@@ -147,7 +154,7 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     );
     refused(
         ops::convert_q8(machine, q8.view_mut(), input.view(), [1, 64]),
-        "convert_q8: out has 112 elements, the shape has 96",
+        "convert_q8: out has 176 elements, the shape has 160",
     );
     refused(
         ops::convert_f16(machine, f16.view_mut(), input.slice(0..63), [1, 64]),

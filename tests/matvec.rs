@@ -69,7 +69,7 @@ impl Input {
     }
 
     /// A row of q8 by the layout's words. The scale is a power of two, so that quants of whole
-    /// numbers are these.
+    /// numbers stand for these.
     fn push_q8(&mut self, numbers: &[f64]) {
         let at = Q8Row::new(numbers.len() as u32);
         let start = self.bytes.len();
@@ -78,10 +78,16 @@ impl Input {
         let row = &mut self.bytes[start..];
         for (b, block) in numbers.chunks_exact(32).enumerate() {
             let largest = block.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
-            let scale = (largest / 127.0).log2().ceil().exp2().max(1.0 / 1024.0);
-            let quants: Vec<i8> = block.iter().map(|x| (x / scale).round_ties_even() as i8).collect();
+            let scale = (largest / 32_512.0).log2().ceil().exp2().max(1.0 / 1024.0);
+            let quants: Vec<i32> = block.iter().map(|x| (x / scale).round_ties_even() as i32).collect();
             for (i, &q) in quants.iter().enumerate() {
-                row[32 * b + i] = q.cast_unsigned();
+                // The nearest 256th, and what it leaves.
+                let coarse = (f64::from(q) / 256.0).round() as i32;
+                let fine = q - 256 * coarse;
+                // Half of a step may go up or down; up leaves -128, down would leave 128.
+                let (coarse, fine) = if fine == 128 { (coarse + 1, -128) } else { (coarse, fine) };
+                row[32 * b + i] = coarse as u8;
+                row[(at.fine() as usize) + 32 * b + i] = fine as u8;
                 self.values.push(scale * f64::from(q));
             }
             let mut put = |at: u32, index: usize, value: f64| {

@@ -86,7 +86,7 @@ fn every_kernel_has_a_section_and_each_section_one_kernel() {
 }
 
 /// Of each kind: without shared memory, with its own, with the launch's, with a limit of registers.
-const ALONE: [&str; 4] = ["vector_add", "block_sum", "fa_prefill_f16kv_hd64", "matmul_q8_q4_k"];
+const ALONE: [&str; 4] = ["vector_add", "block_sum", "fa_prefill_f16kv_hd64", "matmul_f16_q4_k"];
 
 #[test]
 fn ptxas_makes_the_same_of_a_kernel_alone() {

@@ -14,7 +14,7 @@ use crate::probe::{
 };
 use crate::product::matvec::{HalfNumbers, HalfPieces, Quantized};
 use crate::product::{
-    AsF16, AsF16Panels, AsF32, AsQ8, Convert, MatmulF16, MatmulF16Quant, MatmulF16Wgmma, MatmulQ8Quant,
+    AsF16, AsF16Panels, AsF32, AsQ8, Convert, MatmulF16, MatmulF16Quant, MatmulF16Wgmma,
     Matvec, UnpackF16,
 };
 use crate::quant::{
@@ -247,20 +247,6 @@ kernels! {
     matmul_f16_q8_k_m32: MatmulF16Quant<BlockQ8_K, 32>,
     matmul_f16_iq4_nl_m32: MatmulF16Quant<BlockIQ4_NL, 32>,
     matmul_f16_iq4_xs_m32: MatmulF16Quant<BlockIQ4_XS, 32>,
-    matmul_q8_q4_0: MatmulQ8Quant<BlockQ4_0>,
-    matmul_q8_q4_1: MatmulQ8Quant<BlockQ4_1>,
-    matmul_q8_q5_0: MatmulQ8Quant<BlockQ5_0>,
-    matmul_q8_q5_1: MatmulQ8Quant<BlockQ5_1>,
-    matmul_q8_q8_0: MatmulQ8Quant<BlockQ8_0>,
-    matmul_q8_q2_k: MatmulQ8Quant<BlockQ2_K>,
-    matmul_q8_q3_k: MatmulQ8Quant<BlockQ3_K>,
-    matmul_q8_q4_k: MatmulQ8Quant<BlockQ4_K>,
-    matmul_q8_q5_k: MatmulQ8Quant<BlockQ5_K>,
-    matmul_q8_q6_k: MatmulQ8Quant<BlockQ6_K>,
-    matmul_q8_q8_k: MatmulQ8Quant<BlockQ8_K>,
-    matmul_q8_iq4_nl: MatmulQ8Quant<BlockIQ4_NL>,
-    matmul_q8_iq4_xs: MatmulQ8Quant<BlockIQ4_XS>,
-    matmul_q8_q4_k_m64: MatmulQ8Quant<BlockQ4_K, 64>,
     unpack_f16_f32: UnpackF16<f32>,
     unpack_f16_f16: UnpackF16<f16>,
     unpack_f16_bf16: UnpackF16<bf16>,

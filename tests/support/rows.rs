@@ -110,7 +110,7 @@ impl Form for Q8 {
     ) -> Vec<f32> {
         let row = Q8Row::new(width as u32);
         let (scales, sums) = (row.scales() as usize, row.sums() as usize);
-        let parts = [0..width, scales..scales + width / 8, sums..sums + width / 4];
+        let parts = [0..2 * width, scales..scales + width / 8, sums..sums + width / 4];
         let stride = row.bytes() as usize;
         let mut first: Option<Vec<u8>> = None;
         machine.each_run(|machine, run| {

@@ -1,18 +1,23 @@
 //! The left operands of products with weights: rows of activations as f16 or as 8-bit quants,
 //! and how whoever makes such a row stores it.
 //!
-//! A q8 row of `columns` values (a multiple of 32) is three planes:
+//! A q8 row of `columns` values (a multiple of 32) has two quants for each, a coarse one and what that leaves
+//! of the value in 256ths of it, in four planes:
 //!
 //! ```text
-//! byte  0          quants  i8,  one a value
-//!       scales()   scales  f32, one for each 32 values: max |x| / 127
-//!       sums()     sums    f32, one for each 16 values: scale · (sum of the 16 quants), rounded once
+//! byte  0          coarse  i8,  one a value, -127 to 127
+//!       fine()     fine    i8,  one a value
+//!       scales()   scales  f32, one for each 32 values: max |x| / 32512
+//!       sums()     sums    f32, one for each 16 values: scale · Σ (256 · coarse + fine), rounded once
 //!       bytes()    the next row
 //! ```
 //!
-//! Each plane begins at a multiple of 16 bytes. The value is `scale · quant`. A product with
-//! weights `w = s · q - m` over 16 values is `(s · scale) · Σ q · quant - m · sum`: the first sum
-//! is one of integers, and exact.
+//! Each plane begins at a multiple of 16 bytes. The value is `scale · (256 · coarse + fine)`. A product with
+//! weights `w = s · q - m` over 16 values is `(s · scale) · (256 · Σ q · coarse + Σ q · fine) - m · sum`: the
+//! first two sums are of integers, and exact.
+//!
+//! Coarse quants alone, which is what other engines have, move whole models' logits by more than 1
+//! (docs/results.md); both together by less than f16 does, for a `dp4a` more.
 
 use super::panels::Panels;
 use crate::simt::{Global, Simt};
@@ -21,10 +26,12 @@ use crate::simt::{Global, Simt};
 pub const Q8_BLOCK: u32 = 32;
 /// Values with one sum.
 pub const Q8_RUN: u32 = 16;
+/// Steps of a fine quant in one of a coarse one.
+pub const Q8_STEPS: u32 = 256;
 /// Values that a lane hands to [`Activations::store`].
 pub const LANE_VALUES: u32 = 4;
 
-/// Where the planes of a q8 row are. At most 2^31 columns.
+/// Where the planes of a q8 row are. At most 2^30 columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Q8Row {
     columns: u32,
@@ -38,11 +45,18 @@ impl Q8Row {
         Self { columns }
     }
 
+    /// Bytes from the row's start to its fine quants.
+    #[inline(always)]
+    #[must_use]
+    pub const fn fine(self) -> u32 {
+        self.columns
+    }
+
     /// Bytes from the row's start to its scales.
     #[inline(always)]
     #[must_use]
     pub const fn scales(self) -> u32 {
-        self.columns
+        self.columns.wrapping_mul(2)
     }
 
     /// Bytes from the row's start to its sums.
@@ -62,7 +76,7 @@ impl Q8Row {
     /// Bytes of the values that a product reads, with or without the sums; without what only aligns.
     pub(super) const fn read_bytes(self, with_sums: bool) -> u64 {
         let sums = if with_sums { self.columns / Q8_RUN } else { 0 };
-        self.columns as u64 + 4 * (self.columns / Q8_BLOCK) as u64 + 4 * sums as u64
+        2 * self.columns as u64 + 4 * (self.columns / Q8_BLOCK) as u64 + 4 * sums as u64
     }
 }
 
@@ -241,9 +255,9 @@ impl Activations for AsQ8 {
         Q8Row::new(columns).read_bytes(true)
     }
 
-    /// `quant` is `x · (127 / max |x|)`, to nearest even, of the block's 32 values. A block whose
-    /// values are all below 2^-100 is zero; one with a value that is not finite has a scale that
-    /// is not.
+    /// `256 · coarse + fine` is `x · (32512 / max |x|)`, to nearest even, of the block's 32 values; coarse is the
+    /// nearest to that in 256ths. A block whose values are all below 2^-100 is zero; one with a value that is not
+    /// finite has a scale that is not.
     #[inline(always)]
     #[track_caller]
     unsafe fn store<S: Simt>(s: S, rows: Global<u8>, row: u32, columns: u32, column: u32, values: [f32; 4]) {
@@ -254,32 +268,44 @@ impl Activations for AsQ8 {
             largest = largest.max(s.shuffle_xor(largest, lanes));
         }
         let largest = f32::from_bits(largest);
-        let inverse = if largest < TINY { 0.0 } else { 127.0 / largest };
-        let scale = if largest < TINY { 0.0 } else { largest / 127.0 };
+        let inverse = if largest < TINY { 0.0 } else { MOST / largest };
+        let scale = if largest < TINY { 0.0 } else { largest / MOST };
         let quants = values.map(|x| s.round_i32(x * inverse));
-        let [a, b, c, d] = quants.map(|q| q.cast_unsigned() & 0xff);
-        let word = a | b << 8 | c << 16 | d << 24;
-        let mut sum = s.dot4_s8(word, 0x0101_0101, 0);
+        let [a, b, c, d] = quants;
+        let mut sum = a.wrapping_add(b).wrapping_add(c).wrapping_add(d);
         for lanes in [1, 2] {
-            sum += s.shuffle_xor(sum, lanes);
+            sum = sum.wrapping_add(s.shuffle_xor(sum, lanes));
         }
+        // The low byte, read with its sign, is what the rounded high one leaves.
+        let coarse = word(quants.map(|q| q.wrapping_add(Q8_STEPS as i32 / 2) >> 8));
+        let fine = word(quants);
         if column < columns {
             let (at, row) = (Q8Row::new(columns), rows.row(row, Self::row_bytes(columns)));
-            let of = |plane: u32, index: u32| row.at(u64::from(plane)).cast().at(u64::from(index));
+            let plane = |at: u32| row.at(u64::from(at));
             // SAFETY: the caller's; the first lane of each eight stores their scale, and of each
             // four their sum.
             unsafe {
-                s.store_global(row.at(u64::from(column)).cast(), word);
+                s.store_global(plane(column).cast(), coarse);
+                s.store_global(plane(at.fine() + column).cast(), fine);
                 if column.is_multiple_of(Q8_BLOCK) {
-                    s.store_global(of(at.scales(), column / Q8_BLOCK), scale);
+                    s.store_global(plane(at.scales()).cast().at(u64::from(column / Q8_BLOCK)), scale);
                 }
                 if column.is_multiple_of(Q8_RUN) {
-                    s.store_global(of(at.sums(), column / Q8_RUN), scale * sum as f32);
+                    let sum = scale * sum as f32;
+                    s.store_global(plane(at.sums()).cast().at(u64::from(column / Q8_RUN)), sum);
                 }
             }
         }
     }
 }
 
-/// Below this a block counts as zero: `127 / x` would overflow.
+/// The low bytes of four numbers, the first one's lowest.
+#[inline(always)]
+const fn word([a, b, c, d]: [i32; 4]) -> u32 {
+    u32::from_le_bytes([a as u8, b as u8, c as u8, d as u8])
+}
+
+/// The largest coarse quant, in fine steps.
+const MOST: f32 = (127 * Q8_STEPS) as f32;
+/// Below this a block counts as zero: `32512 / x` would overflow.
 const TINY: f32 = f32::from_bits((127 - 100) << 23);

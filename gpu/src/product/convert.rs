@@ -77,7 +77,7 @@ impl Converted for AsQ8 {
         instructions: &[
             Occurrence::new("ld.global.nc.v4.b32", Count::Exactly(1)),
             Occurrence::new("shfl.sync.bfly", Count::Exactly(5)),
-            Occurrence::new("st.global.b32", Count::Exactly(3)),
+            Occurrence::new("st.global.b32", Count::Exactly(4)),
         ],
         registers: 32,
         local_memory: false,

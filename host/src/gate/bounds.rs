@@ -1,8 +1,5 @@
 //! By how much results of kernels may be off, as their numeric contracts say.
 
-use gpu::quant::planes::{PIECE_ELEMENTS, Pieces, RUN_ELEMENTS};
-use gpu::quant::{Format, with_block};
-
 use crate::cuda::{Owner, Queue};
 
 /// The rounding of f32: half a unit in the last place of 1.
@@ -48,48 +45,17 @@ pub fn tensor_core_error(factors: &[(f64, f64)], roundings_of_a_product: f64) ->
     FIRST_ORDER * EPSILON * roundings
 }
 
-/// By how much an element of a product of 8-bit quants on the tensor cores may be off. A factor is an element
-/// of the input and of the weights; `mins` are the weights' minimums.
-///
-/// Of a group: the integers' sum times the weights' scale, its sum with what was before, both sums of the
-/// input, which come rounded, their own sum, and what is left after the minimum. Then the weights, which
-/// dequantizing rounds.
-///
-/// # Panics
-/// If the format is not quantized.
-#[must_use]
-pub fn integer_error(format: Format, factors: &[(f64, f64)], mins: &[f64]) -> f64 {
-    let group = with_block!(format, quantized B => {
-        if <B as Pieces>::ONE_SCALE { PIECE_ELEMENTS } else { RUN_ELEMENTS }
-    }, else unreachable!("{format} is not quantized")) as usize;
-    let (mut sum, mut roundings) = (0.0_f64, 0.0);
-    for (factors, mins) in factors.chunks(group).zip(mins.chunks(group)) {
-        let min = mins[0];
-        let scaled: f64 = factors.iter().map(|(x, w)| x * (w + min)).sum();
-        sum += scaled;
-        roundings += scaled.abs() + sum.abs();
-        if min != 0.0 {
-            let of_input = |factors: &[(f64, f64)]| factors.iter().map(|(x, _)| x).sum::<f64>();
-            let sums: f64 = factors.chunks(RUN_ELEMENTS as usize).map(|run| of_input(run).abs()).sum();
-            sum -= min * of_input(factors);
-            roundings += 2.0 * min.abs() * sums + sum.abs();
-        }
-        roundings += factors.iter().map(|(x, w)| (x * w).abs()).sum::<f64>();
-    }
-    FIRST_ORDER * EPSILON * roundings
-}
-
 /// By how much an element of a product of few rows may be off, of an input row, a row of weights and a bias.
 ///
 /// A weight is `s q - m`, and both terms are at most as large as the largest of some random weights
-/// of its row times four. A lane rounds three times for each of its pieces and run, or once for each
+/// of its row times four. A lane rounds four times for each of its pieces and run, or once for each
 /// of its elements where those are summed one by one; then there are the butterfly and the bias.
 #[must_use]
 pub fn matvec_error(input: &[f64], weights: &[f32], bias: f32, is_q8: bool) -> f64 {
     let largest = weights.iter().fold(0.0_f32, |m, w| m.max(w.abs()));
     let inputs: f64 = input.iter().map(|x| x.abs()).sum();
     let steps = (weights.len() as f64 / 1024.0).ceil();
-    let roundings = if is_q8 { 6.0 * steps } else { 38.0 * steps } + 8.0;
+    let roundings = if is_q8 { 8.0 * steps } else { 38.0 * steps } + 8.0;
     EPSILON * roundings * (4.0 * f64::from(largest) * inputs + f64::from(bias.abs()))
 }
 

@@ -135,13 +135,15 @@ impl Form for Q8 {
 
     fn values(elements: &[u8], [_, width]: [usize; 2]) -> Result<Vec<f32>, String> {
         let layout = Q8Row::new(width as u32);
-        let (scales, sums) = (layout.scales() as usize, layout.sums() as usize);
+        let [fine, scales, sums] = [layout.fine(), layout.scales(), layout.sums()].map(|at| at as usize);
         let f32_at =
             |row: &[u8], at: usize| f32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
         let mut values = Vec::new();
         for row in elements.chunks_exact((layout.bytes() as usize).max(1)) {
-            for (run, quants) in row[..width].chunks(16).enumerate() {
-                let quants = quants.iter().map(|&q| f32::from(q.cast_signed()));
+            for (run, coarse) in row[..width].chunks(16).enumerate() {
+                let of = |byte: u8| f32::from(byte.cast_signed());
+                let quants =
+                    coarse.iter().zip(&row[fine + 16 * run..]).map(|(&c, &f)| 256.0 * of(c) + of(f));
                 let scale = f32_at(row, scales + run / 2 * 4);
                 let (sum, expected) = (f32_at(row, sums + run * 4), scale * quants.clone().sum::<f32>());
                 // A scale that is NaN shows in the values.
@@ -154,10 +156,11 @@ impl Form for Q8 {
         Ok(values)
     }
 
-    /// Half a step, and what the roundings of the scale and of its inverse move the quant by.
+    /// Half a fine step, and what the roundings of the scale, of its inverse and of the product with that move
+    /// the quant by: at most 32,512 of some 2^-23.
     fn rounding(row: &[f64], column: usize) -> f64 {
         let block = &row[column / 32 * 32..][..32];
         let largest = block.iter().fold(0.0_f64, |largest, x| largest.max(x.abs()));
-        largest / 127.0 * 0.5002
+        largest / 32_512.0 * 0.51
     }
 }

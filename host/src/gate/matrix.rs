@@ -50,19 +50,23 @@ impl Rows<u8> {
     pub fn random(m: usize, k: usize, random: &mut Random) -> Self {
         assert!(k.is_multiple_of(32), "{k} values are no whole blocks");
         let layout = Q8Row::new(k as u32);
-        let (scales, sums, bytes) =
-            (layout.scales() as usize, layout.sums() as usize, layout.bytes() as usize);
+        let [fine, scales, sums, bytes] =
+            [layout.fine(), layout.scales(), layout.sums(), layout.bytes()].map(|at| at as usize);
         let mut all = Self { elements: vec![0; m * bytes], values: Vec::with_capacity(m * k), m };
         for i in 0..m {
             let row = &mut all.elements[i * bytes..][..bytes];
             for (block, x) in normals(random, k).chunks_exact(32).enumerate() {
-                let scale = x.iter().fold(0.0_f32, |most, x| most.max(x.abs())) / 127.0;
-                let quants: Vec<i8> = x.iter().map(|x| (x / scale).round() as i8).collect();
+                let scale = x.iter().fold(0.0_f32, |most, x| most.max(x.abs())) / 32_512.0;
+                let quants: Vec<i32> = x.iter().map(|x| (x / scale).round() as i32).collect();
                 all.values.extend(quants.iter().map(|&q| f64::from(scale) * f64::from(q)));
-                row[32 * block..][..32].copy_from_slice(bytemuck::cast_slice(&quants));
+                for (i, q) in quants.iter().enumerate() {
+                    let coarse = (q + 128).div_euclid(256);
+                    row[32 * block + i] = coarse as u8;
+                    row[fine + 32 * block + i] = (q - 256 * coarse) as u8;
+                }
                 row[scales + 4 * block..][..4].copy_from_slice(&scale.to_le_bytes());
                 for (half, quants) in quants.chunks_exact(16).enumerate() {
-                    let sum: i32 = quants.iter().map(|&q| i32::from(q)).sum();
+                    let sum: i32 = quants.iter().sum();
                     let at = sums + 8 * block + 4 * half;
                     row[at..][..4].copy_from_slice(&(scale * sum as f32).to_le_bytes());
                 }

@@ -3,12 +3,11 @@
 //! Memory: the faster of a copy inside the device and of a sweep that only reads (`argmax_parts`), both over
 //! far more than the L2 cache holds. Tensor cores: the data sheet's rate where the device is one of
 //! [`DATA_SHEETS`], unless the largest product of this crate is faster; for other devices that product's. The
-//! product is `matmul_f16_f16` for f16 and `matmul_q8_q8_0` for 8-bit integers, on random numbers.
+//! product is `matmul_f16_f16`, on random numbers.
 
 use std::collections::BTreeSet;
 
 use bytemuck::Pod;
-use gpu::product::AsQ8;
 use gpu::quant::Format;
 use gpu::quant::planes::plane_row_bytes;
 use gpu::simt::Unit;
@@ -30,17 +29,17 @@ const TIMES: usize = 7;
 const ROW: usize = 1 << 16;
 
 /// Dense rates of tensor cores by the vendor's data sheets, in 10^12 operations per second: f16 with sums in
-/// f32, and 8-bit integers. A device is one of them if its name has all of the words.
-const DATA_SHEETS: [(&str, f64, f64); 9] = [
-    ("H200", 989.0, 1979.0),
-    ("H100 PCIe", 756.0, 1513.0),
-    ("H100", 989.0, 1979.0),
-    ("A100", 312.0, 624.0),
-    ("L40S", 362.0, 733.0),
-    ("L4", 121.0, 242.0),
-    ("T4", 65.0, 130.0),
-    ("RTX 4090", 165.2, 660.6),
-    ("RTX 3090", 71.0, 284.0),
+/// f32. A device is one of them if its name has all of the words.
+const DATA_SHEETS: [(&str, f64); 9] = [
+    ("H200", 989.0),
+    ("H100 PCIe", 756.0),
+    ("H100", 989.0),
+    ("A100", 312.0),
+    ("L40S", 362.0),
+    ("L4", 121.0),
+    ("T4", 65.0),
+    ("RTX 4090", 165.2),
+    ("RTX 3090", 71.0),
 ];
 
 /// A rate that nothing exceeds.
@@ -61,8 +60,6 @@ pub struct Ceilings {
     pub memory: Ceiling,
     /// Operations of tensor cores on f16, where the work has any.
     pub tensor_f16: Option<Ceiling>,
-    /// Operations of tensor cores on 8-bit integers, where the work has any.
-    pub tensor_s8: Option<Ceiling>,
 }
 
 impl Ceilings {
@@ -71,12 +68,8 @@ impl Ceilings {
     /// # Errors
     /// [`Error::OutOfMemory`]; those of launches.
     pub fn measure(stream: &Stream, units: &BTreeSet<Unit>) -> Result<Self, Error> {
-        let product = |unit| units.contains(&unit).then(|| product(stream, unit)).transpose();
-        Ok(Self {
-            memory: memory(stream)?,
-            tensor_f16: product(Unit::TensorF16)?,
-            tensor_s8: product(Unit::TensorS8)?,
-        })
+        let tensor_f16 = units.contains(&Unit::TensorF16).then(|| product(stream)).transpose()?;
+        Ok(Self { memory: memory(stream)?, tensor_f16 })
     }
 
     /// Seconds between two marks without a launch.
@@ -104,7 +97,6 @@ impl Ceilings {
     pub fn of(&self, unit: Unit) -> Option<&Ceiling> {
         match unit {
             Unit::TensorF16 => self.tensor_f16.as_ref(),
-            Unit::TensorS8 => self.tensor_s8.as_ref(),
             Unit::Plain => None,
         }
     }
@@ -146,37 +138,23 @@ fn memory(stream: &Stream) -> Result<Ceiling, Error> {
     Ok(Ceiling { rate, measured: rate, source: format!("{what} of {:.0} MiB", bytes / f64::from(1 << 20)) })
 }
 
-/// The largest product of the unit, and the data sheet.
-fn product(stream: &Stream, unit: Unit) -> Result<Ceiling, Error> {
-    // At most 12 bytes an element: f32 of out, and f16 or the quants' rows twice.
+/// The largest product of f16, and the data sheet.
+fn product(stream: &Stream) -> Result<Ceiling, Error> {
+    // 8 bytes an element, f32 of out and f16 twice, and some to spare.
     let free = stream.device().memory()?.0 / 12;
     let extent = [EXTENT, EXTENT / 2, EXTENT / 4, EXTENT / 8];
     let extent = extent.into_iter().find(|&extent| (extent * extent) as u64 <= free).unwrap_or(EXTENT / 16);
     let mut out = stream.output::<f32>("out", extent * extent)?;
     let mut random = Random(ChaCha8Rng::seed_from_u64(42));
-    let (name, seconds) = match unit {
-        Unit::TensorS8 => {
-            let input = random.buffer::<u8>(stream, extent * AsQ8::row_bytes(extent as u32) as usize)?;
-            let weights = random.matrix(stream, Format::Q8_0, extent)?;
-            let work = || {
-                let weights = weights.view(extent);
-                ops::matmul_q8_quant(stream, out.view_mut(), input.view(), weights, None, extent)
-            };
-            ("matmul_q8_q8_0", least(stream, work)?)
-        }
-        Unit::TensorF16 | Unit::Plain => {
-            let input = random.buffer::<f16>(stream, extent * extent)?;
-            let weights = random.matrix(stream, Format::F16, extent)?;
-            let work = || {
-                let weights = weights.view(extent);
-                ops::matmul_f16_quant(stream, out.view_mut(), input.view(), weights, None, extent)
-            };
-            ("matmul_f16_f16", least(stream, work)?)
-        }
-    };
+    let input = random.buffer::<f16>(stream, extent * extent)?;
+    let weights = random.matrix(stream, Format::F16, extent)?;
+    let seconds = least(stream, || {
+        let weights = weights.view(extent);
+        ops::matmul_f16_quant(stream, out.view_mut(), input.view(), weights, None, extent)
+    })?;
     let measured = 2.0 * (extent as f64).powi(3) / seconds;
-    let own = format!("{name} of {extent} × {extent} × {extent}");
-    Ok(match data_sheet(&stream.device().description().name, unit) {
+    let own = format!("matmul_f16_f16 of {extent} × {extent} × {extent}");
+    Ok(match data_sheet(&stream.device().description().name) {
         Some(rate) if rate > measured => {
             Ceiling { rate, measured, source: format!("data sheet; {own} {:.0} T/s", measured / 1e12) }
         }
@@ -185,15 +163,11 @@ fn product(stream: &Stream, unit: Unit) -> Result<Ceiling, Error> {
 }
 
 /// What the data sheet says of a device with this name.
-fn data_sheet(name: &str, unit: Unit) -> Option<f64> {
+fn data_sheet(name: &str) -> Option<f64> {
     let words: Vec<_> = name.split(|c: char| !c.is_ascii_alphanumeric()).collect();
     let found =
-        DATA_SHEETS.iter().find(|(device, ..)| device.split(' ').all(|word| words.contains(&word)))?;
-    match unit {
-        Unit::TensorF16 => Some(found.1 * 1e12),
-        Unit::TensorS8 => Some(found.2 * 1e12),
-        Unit::Plain => None,
-    }
+        DATA_SHEETS.iter().find(|(device, _)| device.split(' ').all(|word| words.contains(&word)));
+    found.map(|&(_, rate)| rate * 1e12)
 }
 
 /// Random operands. Their sizes do not matter, but that their bits change does: it takes power.
@@ -235,14 +209,12 @@ mod tests {
 
     #[test]
     fn devices_are_found_by_their_words() {
-        let rate = |name| data_sheet(name, Unit::TensorF16);
+        let rate = data_sheet;
         assert_eq!(rate("NVIDIA H200"), Some(989e12));
         assert_eq!(rate("NVIDIA H100 80GB HBM3"), Some(989e12));
         assert_eq!(rate("NVIDIA H100 PCIe"), Some(756e12));
         assert_eq!(rate("NVIDIA A100-SXM4-80GB"), Some(312e12));
         assert_eq!(rate("Tesla T4"), Some(65e12));
         assert_eq!(rate("NVIDIA L40"), None, "no L4, and no L40S");
-        assert_eq!(data_sheet("NVIDIA H200", Unit::TensorS8), Some(1979e12));
-        assert_eq!(data_sheet("NVIDIA H200", Unit::Plain), None);
     }
 }

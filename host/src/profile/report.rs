@@ -265,13 +265,11 @@ impl Report {
             "two marks are {:.1} µs apart with nothing between them, which is part of every launch's time",
             whole.mark_seconds * 1e6
         )?;
-        let Ceilings { memory, tensor_f16, tensor_s8 } = &whole.ceilings;
+        let Ceilings { memory, tensor_f16 } = &whole.ceilings;
         writeln!(out, "memory: {:.2} TB/s ({})", memory.rate / 1e12, memory.source)?;
-        for (what, ceiling) in [("f16", tensor_f16), ("8-bit", tensor_s8)] {
-            if let Some(ceiling) = ceiling {
-                let rate = ceiling.rate / 1e12;
-                writeln!(out, "tensor cores, {what}: {rate:.0} T operations/s ({})", ceiling.source)?;
-            }
+        if let Some(ceiling) = tensor_f16 {
+            let rate = ceiling.rate / 1e12;
+            writeln!(out, "tensor cores, f16: {rate:.0} T operations/s ({})", ceiling.source)?;
         }
         Ok(())
     }
@@ -387,7 +385,7 @@ pub(crate) mod tests {
     /// Two steps: of two products, and of a kernel that nobody has counted. A device of 1 GB/s and 1 T/s.
     pub(crate) fn report() -> (Report, Task) {
         let ceiling = |rate| Ceiling { rate, measured: rate, source: "a test".to_owned() };
-        let ceilings = Ceilings { memory: ceiling(1e9), tensor_f16: Some(ceiling(1e12)), tensor_s8: None };
+        let ceilings = Ceilings { memory: ceiling(1e9), tensor_f16: Some(ceiling(1e12)) };
         let many = Work::moving(1_000_000, 0).multiplying(2_000_000_000, Unit::TensorF16);
         let few = Work::moving(1_500_000, 500_000).multiplying(1_000_000_000, Unit::Plain);
         let step = [launch("many", 8.0, Some(many)), launch("few", 2.5, Some(few)), launch("new", 1.0, None)];

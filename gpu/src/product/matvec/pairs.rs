@@ -64,10 +64,11 @@ const fn blocks<B: Block>(k: u32) -> u32 {
 #[derive(Clone, Copy, Debug)]
 pub struct Quantized<B>(PhantomData<fn() -> B>);
 
-/// 32 activations: quants, their scale, and the sums of both halves.
+/// 32 activations: coarse and fine quants, their scale, and the sums of both halves.
 #[derive(Clone, Copy, Debug)]
 pub struct Q8Piece {
-    quants: [[u32; 4]; RUNS],
+    coarse: [[u32; 4]; RUNS],
+    fine: [[u32; 4]; RUNS],
     scale: f32,
     sums: [f32; RUNS],
 }
@@ -77,7 +78,7 @@ const _: () = assert!(Q8_BLOCK == PIECE_ELEMENTS, "a piece of input is a block")
 impl<B: Pieces + Named> Pair for Quantized<B> {
     const NAMES: [&'static str; 4] = B::Q8;
     const ELEMENTS: u32 = PIECE_ELEMENTS;
-    const DOTS: u32 = PIECE_ELEMENTS / 4;
+    const DOTS: u32 = 2 * PIECE_ELEMENTS / 4;
     type Words = B::Words;
     type Weights = [Run; RUNS];
     type Input = Q8Piece;
@@ -116,11 +117,13 @@ impl<B: Pieces + Named> Pair for Quantized<B> {
     #[track_caller]
     unsafe fn load_input<S: Simt>(s: S, row: Global<u8>, k: u32, index: u32) -> Q8Piece {
         let at = Q8Row::new(k);
-        let quants = row.cast().at(RUNS as u64 * u64::from(index));
+        let runs = |plane: u32| row.at(u64::from(plane)).cast().at(RUNS as u64 * u64::from(index));
+        let (coarse, fine) = (runs(0), runs(at.fine()));
         // SAFETY: the caller's.
         unsafe {
             Q8Piece {
-                quants: [s.load_global(quants), s.load_global(quants.at(1))],
+                coarse: [s.load_global(coarse), s.load_global(coarse.at(1))],
+                fine: [s.load_global(fine), s.load_global(fine.at(1))],
                 scale: s.load_global(row.at(u64::from(at.scales())).cast().at(u64::from(index))),
                 sums: if B::HAS_MIN {
                     s.load_global(row.at(u64::from(at.sums())).cast().at(u64::from(index)))
@@ -131,25 +134,31 @@ impl<B: Pieces + Named> Pair for Quantized<B> {
         }
     }
 
-    /// The products of quants are added as integers. Then `sum + (scale · scale) · products`, fused,
-    /// with the product of the scales rounded; and if the format has minimums, `- min · sums`,
-    /// fused. Once for the piece where it has one scale (its two sums are added first), else for
-    /// one run after the other.
+    /// The products of quants are added as integers, which then become an f32, rounded. Then
+    /// `sum + (scale · scale) · products`, fused, with the product of the scales rounded; and if the format has
+    /// minimums, `- min · sums`, fused. Once for the piece where it has one scale (its two sums are added
+    /// first), else for one run after the other.
     #[inline(always)]
     fn add<S: Simt>(s: S, sum: f32, [low, high]: &[Run; RUNS], x: &Q8Piece) -> f32 {
         let dot = |dot: i32, run: &Run, x: &[u32; 4]| {
             run.quants.iter().zip(x).fold(dot, |dot, (&w, &x)| s.dot4_s8(w, x, dot))
         };
+        // At most 32 · 128 · 32,640, which is below 2^31.
+        let in_steps = |coarse: i32| coarse << 8;
         let scaled = |sum: f32, run: &Run, dot: i32, x_sum: f32| {
             let sum = s.fma(run.scale * x.scale, dot as f32, sum);
             if B::HAS_MIN { s.fma(-run.min, x_sum, sum) } else { sum }
         };
-        let first = dot(0, low, &x.quants[0]);
+        let [coarse_low, coarse_high] = &x.coarse;
+        let [fine_low, fine_high] = &x.fine;
         if B::ONE_SCALE {
-            scaled(sum, low, dot(first, high, &x.quants[1]), x.sums[0] + x.sums[1])
+            let coarse = dot(dot(0, low, coarse_low), high, coarse_high);
+            let all = dot(dot(in_steps(coarse), low, fine_low), high, fine_high);
+            scaled(sum, low, all, x.sums[0] + x.sums[1])
         } else {
-            let sum = scaled(sum, low, first, x.sums[0]);
-            scaled(sum, high, dot(0, high, &x.quants[1]), x.sums[1])
+            let of_run = |run, coarse, fine| dot(in_steps(dot(0, run, coarse)), run, fine);
+            let sum = scaled(sum, low, of_run(low, coarse_low, fine_low), x.sums[0]);
+            scaled(sum, high, of_run(high, coarse_high, fine_high), x.sums[1])
         }
     }
 }

@@ -16,7 +16,8 @@ pub enum ActivationKind {
     /// 16-bit floats, and products that compute capability 9.0 alone has, with matrices that are unpacked
     /// to 16-bit floats first: for a prompt. A few rows take as long as hundreds.
     F16Wgmma,
-    /// Blocks of 32 quants of 8 bits with one scale, see [`gpu::product::activations`].
+    /// Two quants of 8 bits a value, with one scale for 32 of them, see [`gpu::product::activations`]: for steps.
+    /// A prompt takes as long as its tokens do one by one, in eights.
     Q8,
 }
 
@@ -143,37 +144,51 @@ macro_rules! common {
     };
 }
 
-macro_rules! rows {
-    ($Element:ty, $Kind:ty, $field:ident, $convert:ident, $many:ident, $few:ident) => {
-        impl Rows for $Element {
-            common!($Kind, $field, $convert);
-
-            fn multiply(
-                queue: &impl Queue,
-                mut outputs: Vec<Output<'_>>,
-                input: View<'_, Self>,
-                rows: usize,
-                many: bool,
-                _unpacked: &mut Buffer<PanelF16>,
-            ) -> Result<(), Error> {
-                if many {
-                    let multiply = |Output { out, weights, bias }: Output<'_>| {
-                        ops::$many(queue, out, input, weights, bias, rows)
-                    };
-                    return outputs.into_iter().try_for_each(multiply);
-                }
-                // A launch takes one format.
-                outputs.sort_by_key(|output| output.weights.format as u32);
-                outputs
-                    .chunk_by(|a, b| a.weights.format == b.weights.format)
-                    .try_for_each(|outputs| ops::$few(queue, outputs, input, rows))
-            }
-        }
-    };
+/// A launch of a kernel for few rows takes one format.
+fn by_format<'a>(
+    mut outputs: Vec<Output<'a>>,
+    launch: impl FnMut(&[Output<'a>]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    outputs.sort_by_key(|output| output.weights.format as u32);
+    outputs.chunk_by(|a, b| a.weights.format == b.weights.format).try_for_each(launch)
 }
 
-rows!(f16, AsF16, f16, convert_f16, matmul_f16_quant, matvec_f16);
-rows!(u8, AsQ8, q8, convert_q8, matmul_q8_quant, matvec_q8);
+impl Rows for f16 {
+    common!(AsF16, f16, convert_f16);
+
+    fn multiply(
+        queue: &impl Queue,
+        outputs: Vec<Output<'_>>,
+        input: View<'_, Self>,
+        rows: usize,
+        many: bool,
+        _unpacked: &mut Buffer<PanelF16>,
+    ) -> Result<(), Error> {
+        if many {
+            return outputs.into_iter().try_for_each(|Output { out, weights, bias }| {
+                ops::matmul_f16_quant(queue, out, input, weights, bias, rows)
+            });
+        }
+        by_format(outputs, |outputs| ops::matvec_f16(queue, outputs, input, rows))
+    }
+}
+
+impl Rows for u8 {
+    common!(AsQ8, q8, convert_q8);
+
+    /// Also many rows go through the kernels for few, eight at a time: integers on the tensor cores lost to
+    /// f16 there (docs/results.md).
+    fn multiply(
+        queue: &impl Queue,
+        outputs: Vec<Output<'_>>,
+        input: View<'_, Self>,
+        rows: usize,
+        _many: bool,
+        _unpacked: &mut Buffer<PanelF16>,
+    ) -> Result<(), Error> {
+        by_format(outputs, |outputs| ops::matvec_q8(queue, outputs, input, rows))
+    }
+}
 
 impl Rows for PanelF16 {
     common!(AsF16Panels, panels, convert_f16_panels);

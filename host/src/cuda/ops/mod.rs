@@ -17,7 +17,6 @@ mod gated;
 mod matmul_f16;
 mod matmul_f16_quant;
 mod matmul_f16_wgmma;
-mod matmul_q8_quant;
 mod matrix;
 mod matvec;
 mod probe;
@@ -42,7 +41,6 @@ pub use gated::gated;
 pub use matmul_f16::matmul_f16;
 pub use matmul_f16_quant::{matmul_f16_quant, matmul_f16_quant_by};
 pub use matmul_f16_wgmma::{matmul_f16_wgmma, matmul_f16_wgmma_by};
-pub use matmul_q8_quant::{matmul_q8_quant, matmul_q8_quant_by};
 pub use matrix::PlaneMatrix;
 pub use matvec::{Output, matvec_f16, matvec_q8};
 pub use probe::{

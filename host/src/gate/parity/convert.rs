@@ -72,6 +72,6 @@ fn rounded_to_q8(block: &[f32]) -> Vec<f32> {
     if largest < (-100.0_f32).exp2() {
         return vec![0.0; block.len()];
     }
-    let (scale, inverse) = (largest / 127.0, 127.0 / largest);
+    let (scale, inverse) = (largest / 32_512.0, 32_512.0 / largest);
     block.iter().map(|x| scale * (x * inverse).round_ties_even()).collect()
 }

@@ -6,7 +6,7 @@
 //! | `norm` | `residual_norm_<form>` |
 //! | `rope` | `rope_kv` |
 //! | `convert`, `gated` | `convert_<form>`, `gated_<form>` |
-//! | `product`, `matvec` | `matmul_f16_<format>`, `matmul_q8_<format>`, `matvec_<form>_<format>` |
+//! | `product`, `matvec` | `matmul_f16_<format>`, `matvec_<form>_<format>` |
 //! | `attention`, `steps` | `fa_prefill_…`, `attn_naive`; `attn_decode…`, `attn_combine_<form>` |
 //! | `argmax` | `argmax_parts`, `argmax` |
 //! | `trial` | one kernel's cases, as they are played and judged |
@@ -129,7 +129,6 @@ checks! {
     NormQ8: norm::NormQ8,
     RopeKv: rope::RopeKv,
     MatmulF16: product::MatmulF16,
-    MatmulQ8: product::MatmulQ8,
     Convert: convert::Convert,
     Matvec: matvec::Matvec,
     Attention: attention::PromptAttention,
@@ -183,14 +182,13 @@ mod tests {
 
     /// What models do not use: kernels for learning, probes, other tiles, the first products, and what no
     /// backend launches.
-    const UNUSED: [&str; 9] = [
+    const UNUSED: [&str; 8] = [
         "vector_add",
         "block_sum",
         "transpose_conflicted",
         "transpose_padded",
         "rms_norm",
         "matmul_f16",
-        "matmul_q8_q4_k_m64",
         "top_k",
         "top_k_keys",
     ];

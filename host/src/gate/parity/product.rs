@@ -1,14 +1,14 @@
-//! `matmul_f16_<format>` and `matmul_q8_<format>` against the operands' product, summed in f64.
+//! `matmul_f16_<format>` against the operands' product, summed in f64.
 
 use gpu::product::MatmulF16Quant;
 use gpu::quant::{Format, with_block};
 use half::f16;
 
 use super::trial::{Red, Trial};
-use super::{Parity, quantized, suffix};
+use super::{Parity, suffix};
 use crate::cuda::ops::{self, PlaneMatrix};
 use crate::cuda::{Error, Noted, Queue, View, ViewMut};
-use crate::gate::bounds::{EPSILON, FIRST_ORDER, integer_error, roundings_of_a_product, tensor_core_error};
+use crate::gate::bounds::{EPSILON, FIRST_ORDER, roundings_of_a_product, tensor_core_error};
 use crate::gate::guarded::Guarded;
 use crate::gate::matrix::{Matrix, Rows};
 
@@ -19,10 +19,6 @@ pub struct MatmulF16 {
     /// With the tiles for few rows.
     few: bool,
 }
-
-/// The kernel for q8 rows and weights of a quantized format.
-#[derive(Clone, Copy, Debug)]
-pub struct MatmulQ8(Format);
 
 /// `[m, n, k]`: of numbers a chunk. Then parts of a piece and odd numbers of pieces, where the format has
 /// such rows, and more than two slabs; edges of tiles of `m × n`.
@@ -70,34 +66,6 @@ impl Parity for MatmulF16 {
             let rounded = |weight: f32| f16::from_f32(weight).to_f32();
             let error = |factors: &[(f64, f64)], _: &[f64]| tensor_core_error(factors, roundings);
             play(trial, self.format, shape, &rows, rounded, error, launch)?;
-        }
-        Ok(())
-    }
-}
-
-impl Parity for MatmulQ8 {
-    const FAMILY: &'static str = "matmul_q8";
-
-    fn all() -> Vec<Self> {
-        quantized().map(Self).collect()
-    }
-
-    fn kernel(&self) -> String {
-        format!("matmul_q8_{}", suffix(self.0))
-    }
-
-    fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
-        for shape @ [m, _, k] in shapes(trial, self.0, [128, 64]) {
-            let rows = Rows::<u8>::random(m, k, &mut trial.random);
-            let launch = |queue: &Noted<'_, Q>,
-                          out: ViewMut<'_, f32>,
-                          input: View<'_, u8>,
-                          weights: PlaneMatrix<'_>,
-                          bias: Option<View<'_, f32>>| {
-                ops::matmul_q8_quant(queue, out, input, weights, bias, m)
-            };
-            let error = |factors: &[(f64, f64)], mins: &[f64]| integer_error(self.0, factors, mins);
-            play(trial, self.0, shape, &rows, |weight| weight, error, launch)?;
         }
         Ok(())
     }
