@@ -363,15 +363,14 @@ fn weights_are_loaded_once_and_coalesced() {
         let plane = |bytes: u32| sectors(bytes as usize * blocks, pieces);
         let present = [planes.high, planes.scales, planes.heads].map(|bytes| usize::from(bytes > 0));
         let loads = words + present.iter().sum::<usize>();
-        // Lanes past the end load the last piece, one sector: in the steps that fill up the last
-        // round and, of weights, in the round that would be next.
+        // Lanes past the end load the last piece, one sector, in the steps that fill up the last round.
         let steps = MatvecGeometry::steps(1);
         let filling = pieces.div_ceil(32).next_multiple_of(steps) - pieces.div_ceil(32);
         let of_weights = words * plane(planes.quants)
             + plane(planes.high)
             + plane(planes.scales)
             + plane(planes.heads)
-            + loads * (filling + steps);
+            + loads * filling;
         let sums = if format == Format::Q8_0 { 0 } else { sectors(k / 4, pieces) + filling };
         let of_input = 2 * sectors(k, pieces) + sectors(k / 8, pieces) + 3 * filling + sums;
         assert_eq!(counters.global_loads.sectors, (n * of_weights + of_input) as u64, "{format}");
