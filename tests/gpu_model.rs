@@ -92,16 +92,13 @@ fn check<M: Queues + 'static>(machine: &M, what: &str, spec: Spec, len: usize) {
     let tokens = random_tokens(spec.vocab, len, spec.seed + 1);
     let expected = reference::logits(&tiny, &tokens, Rounding::None);
     let cost = |rounding| Error::of(&reference::logits(&tiny, &tokens, rounding), &expected);
-    let (half, eight_bit) = (cost(Rounding::Half), cost(Rounding::EightBit));
-    assert!(half.all < 2e-2 && eight_bit.all < 0.15, "{spec:?} is too sensitive to test anything");
+    let half = cost(Rounding::Half);
+    assert!(half.all < 2e-2, "{spec:?} is too sensitive to test anything");
     // The emulator has no time for every step: some at the beginning show the kernels that prompts have not.
     let steps_len = machine.cases(&[len.min(7)], &[len]).pop().unwrap();
     for kind in kinds(machine) {
-        // A matrix that is not quantized reads f16 in either case.
-        let (logit, all) = match kind {
-            ActivationKind::F16 | ActivationKind::F16Wgmma => (2.0 * half.logit, 1.2 * half.all),
-            ActivationKind::Q8 => (2.0 * (half.logit + eight_bit.logit), 1.2 * (half.all + eight_bit.all)),
-        };
+        // Pairs of 8-bit quants are nearer than f16, which queries and the KV cache are in either case.
+        let (logit, all) = (2.0 * half.logit, 1.2 * half.all);
         let mut session = session(machine, &loaded, kind, 1);
         let prompt: Vec<Vec<f32>> =
             session.prefill_each(&tokens).unwrap().chunks_exact(spec.vocab).map(<[f32]>::to_vec).collect();

@@ -372,7 +372,7 @@ fn weights_are_loaded_once_and_coalesced() {
             + plane(planes.heads)
             + loads * filling;
         let sums = if format == Format::Q8_0 { 0 } else { sectors(k / 4, pieces) + filling };
-        let of_input = 2 * sectors(k, pieces) + sectors(k / 8, pieces) + 3 * filling + sums;
+        let of_input = 4 * sectors(k, pieces) + sectors(k / 8, pieces) + 5 * filling + sums;
         assert_eq!(counters.global_loads.sectors, (n * of_weights + of_input) as u64, "{format}");
         // The weights are all there is but for that.
         assert!(32 * plane(planes.quants) == planes.quants as usize * blocks);
@@ -383,7 +383,7 @@ fn weights_are_loaded_once_and_coalesced() {
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let bytes = machine.input("weights", &[0_u8; 3 * 144 + 16]).unwrap();
     let bias = machine.input("bias", &[0.0_f32; 8]).unwrap();
-    let q8 = machine.input("input", &[0_u8; 2 * 352]).unwrap();
+    let q8 = machine.input("input", &[0_u8; 2 * 608]).unwrap();
     let f16 = machine.input("input", &[f16::ZERO; 512]).unwrap();
     let mut out: Buffer<f32> = machine.output("out", 8).unwrap();
     let format = Format::Q4_K;
@@ -395,26 +395,26 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let refused = assert_refused;
     let all = 0..3 * 144;
     refused(
-        run(Format::F16, all.clone(), 3, 0..704, 256),
+        run(Format::F16, all.clone(), 3, 0..1216, 256),
         "matvec_q8: weights of F16 are not quantized, multiply them with f16",
     );
     refused(
-        run(format, all.clone(), 3, 0..704, 128),
+        run(format, all.clone(), 3, 0..1216, 128),
         "matvec_q8_q4_k_x2: weights has 128 columns of Q4_K, not a multiple of 256",
     );
-    refused(run(format, all.clone(), 3, 0..704, 0), "matvec_q8_q4_k_x2: weights have no columns");
+    refused(run(format, all.clone(), 3, 0..1216, 0), "matvec_q8_q4_k_x2: weights have no columns");
     refused(
-        run(format, all.clone(), 3, 0..703, 256),
-        "matvec_q8_q4_k_x2: input has 703 elements, the shape has 704",
+        run(format, all.clone(), 3, 0..1215, 256),
+        "matvec_q8_q4_k_x2: input has 1215 elements, the shape has 1216",
     );
     refused(
-        run(format, 0..431, 3, 0..704, 256),
+        run(format, 0..431, 3, 0..1216, 256),
         "matvec_q8_q4_k_x2: weights has 431 elements, the shape has 432",
     );
-    refused(run(format, 0..288, 2, 0..704, 256), "matvec_q8_q4_k_x2: out has 6 elements, the shape has 4");
+    refused(run(format, 0..288, 2, 0..1216, 256), "matvec_q8_q4_k_x2: out has 6 elements, the shape has 4");
     let address = bytes.slice(1..2).start().address();
     refused(
-        run(format, 1..433, 3, 0..704, 256),
+        run(format, 1..433, 3, 0..1216, 256),
         &format!("matvec_q8_q4_k_x2: weights begins at {address:#x}, which is not a multiple of 16 bytes"),
     );
     let weights = |format, part| PlaneMatrix { bytes: bytes.slice(part), format, rows: 1, columns: 256 };
