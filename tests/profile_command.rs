@@ -6,6 +6,7 @@ mod support;
 
 use std::fs;
 use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 use serde_json::Value;
 use support::command::{assert_refused, json, text};
@@ -74,4 +75,14 @@ fn what_cannot_be_profiled_is_refused_in_words() {
     assert_refused(&lanemap(&["--device", "cuda:999"]), 1, &["cuda:999", "--device emulator"]);
     let unwritable = lanemap(&[&run[..], &["-p", "2", "--svg", "no/such/folder/x.svg"]].concat());
     assert_refused(&unwritable, 1, &["--svg", "no/such/folder"]);
+    // Before the work, of which this would be too much to wait for.
+    let work = ["--device", "emulator", "--synth", "tiny:q8_0", "-n", "1000", "-d", "1000"];
+    let started = Instant::now();
+    let unwritable = lanemap(&[&work[..], &["--trace", "no/such/folder/x.json"]].concat());
+    assert_refused(&unwritable, 1, &["--trace", "no/such/folder"]);
+    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
+    let folder = Folder::new();
+    let one = folder.path("one").into_os_string().into_string().unwrap();
+    refused(&["-p", "2", "--svg", &one, "--trace", &one], &["--svg and --trace are both", "one"]);
+    assert!(!folder.path("one").exists(), "nothing was written");
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 
-use super::place::Place;
 use crate::cli::UsageError;
+use crate::cli::device::{Device, Emulator};
 use crate::cli::output::to_stdout;
 use crate::cuda::Emulated;
 use crate::gate::parity::{Check, Extent, Row, SEED};
@@ -20,8 +20,8 @@ use crate::gate::parity::{Check, Extent, Row, SEED};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// auto (the first GPU, else the emulator), emulator, cuda or cuda:N
-    #[arg(long, value_name = "DEVICE", default_value_t = Place::Auto)]
-    device: Place,
+    #[arg(long, value_name = "DEVICE", default_value_t = Device::Auto)]
+    device: Device<Emulator>,
 
     /// Only this kernel, or this family; can be repeated (see `--list`)
     #[arg(long, value_name = "NAME")]
@@ -96,27 +96,31 @@ pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<Check>> {
 ///
 /// # Errors
 /// When the device cannot be had.
-pub(super) fn rows(place: Place, checks: &[Check], quick: bool) -> anyhow::Result<(String, Vec<Row>)> {
+pub(super) fn rows(
+    device: Device<Emulator>,
+    checks: &[Check],
+    quick: bool,
+) -> anyhow::Result<(String, Vec<Row>)> {
     let bar = ProgressBar::new(checks.len() as u64);
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} kernels, {msg}, {eta} left")?);
     // From the start: the first kernel may take a while, and the time goes on within one.
     bar.enable_steady_tick(Duration::from_millis(200));
-    let run = |check: &Check, run: &dyn Fn() -> Row| {
+    let shown = |check: &Check, run: &dyn Fn() -> Row| {
         bar.set_message(check.kernel());
         let row = run();
         bar.inc(1);
         row
     };
-    let rows = match place.device()? {
+    let rows = match device.gpu()? {
         Some(device) => {
             let stream = device.stream()?;
             let extent = if quick { Extent::Quick } else { Extent::Large };
-            let rows = checks.iter().map(|check| run(check, &|| check.run(&stream, extent))).collect();
+            let rows = checks.iter().map(|check| shown(check, &|| check.run(&stream, extent))).collect();
             (device.description().name.clone(), rows)
         }
         None => {
             let extent = if quick { Extent::Quick } else { Extent::All };
-            let on_emulator = |check: &Check| run(check, &|| check.run(&Emulated::new(), extent));
+            let on_emulator = |check: &Check| shown(check, &|| check.run(&Emulated::new(), extent));
             let rows = checks.par_iter().map(on_emulator).collect();
             ("the emulator".to_owned(), rows)
         }

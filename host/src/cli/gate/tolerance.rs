@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::subject::{Opened, ReferenceArgs, SubjectArgs, kind_name};
+use super::subject::{Opened, ReferenceArgs, SubjectArgs};
 use crate::cli::output::to_stdout;
 use crate::cuda::backend::{ActivationKind, GpuOptions};
 use crate::gate::compare::{Flip, Summary};
@@ -111,13 +111,7 @@ pub(super) fn judge(
         ActivationKind::F16 => ActivationKind::Q8,
         ActivationKind::Q8 | ActivationKind::F16Wgmma => ActivationKind::F16,
     };
-    let named = |role: &str, options: GpuOptions| {
-        format!(
-            "{role}: activations {} in prompts, {} in steps",
-            kind_name(options.prompt),
-            kind_name(options.step)
-        )
-    };
+    let named = |role: &str, options: GpuOptions| format!("{role}: {options}");
     let exchanged = GpuOptions { prompt: other(options.prompt), step: other(options.step) };
     let limits = |options: GpuOptions| [options.prompt, options.step].map(tolerance::limit);
     let mut subjects = [

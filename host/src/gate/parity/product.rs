@@ -110,18 +110,15 @@ impl<const REGISTERS: usize> Parity for MatmulWgmma<REGISTERS> {
 
     fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
         let roundings = roundings_of_a_product(trial.queue());
-        let tile_n = 2 * REGISTERS;
-        // A format's numbers, rounded to f16, and `[m, n, k]`: parts of a slab, and more slabs than stages;
-        // edges of tiles; more tiles than one a block.
-        let quick =
-            [(Format::F16, [1, 1, 8]), (Format::Q4_K, [3, tile_n + 3, 512]), (Format::Q6_K, [0, 5, 256])];
-        let more = [(Format::BF16, [129, 18, 200]), (Format::Q8_0, [130, tile_n + 1, 160])];
-        let sizes = |format: Format| {
-            let block = format.block_elements().max(8);
-            [(format, [257, 384, 8 * block]), (format, [64, 1000, 2048]), (format, [5, 18, block])]
-        };
-        let large: Vec<_> = Format::ALL.into_iter().flat_map(sizes).collect();
-        for (format, [m, n, k]) in trial.cases(&quick, &more, &large) {
+        let tile = [128, 2 * REGISTERS];
+        // The kernel sees f16, the numbers are those of a format.
+        let quick = [Format::F16, Format::Q4_K];
+        let others: Vec<_> = Format::ALL.into_iter().filter(|format| !quick.contains(format)).collect();
+        let of = |format| shapes(trial, format, tile).into_iter().map(move |shape| (format, shape));
+        let mut cases: Vec<_> = trial.cases(&quick, &others, &[]).into_iter().flat_map(of).collect();
+        // Edges of tiles, of which some blocks have two.
+        cases.push((Format::BF16, [tile[0] + 1, tile[1] + 3, 72]));
+        for (format, [m, n, k]) in cases {
             let rows = Rows::<f16>::random(m, k, &mut trial.random);
             let matrix = Matrix::random(format, [n, k], &mut trial.random);
             let halves: Vec<f16> = matrix.values.iter().map(|&weight| f16::from_f32(weight)).collect();
