@@ -82,6 +82,8 @@ fn what_cannot_be_judged_is_refused_in_a_line() {
     };
     refused(&["parity", "--kernel", "matmul"], 2, "no kernel or family 'matmul'");
     refused(&["parity", "--device", "cpu"], 2, "not one of auto, emulator");
+    let much = ["tolerance", "--synth", MODEL, "--device", "emulator", "--passages", "1000000"];
+    refused(&much, 2, "fewer --passages, --tokens or --steps");
     let identity = ["identity", "--synth", MODEL, "--device", "emulator", "--quick", "--against"];
     refused(&identity, 1, "no baseline of this model");
     let missing = cache.path().join("no").join("own.json").into_os_string().into_string().unwrap();
@@ -183,9 +185,10 @@ fn tolerance(deed: Deed) -> Result<Tolerance, String> {
     let cpu = CpuBackend::new(Arc::clone(&model), exact).unwrap();
     let mut reference = Session::new(Box::new(cpu), CONTEXT).unwrap();
     let limits = Some([ActivationKind::F16, ActivationKind::Q8].map(tolerance::limit));
-    let mut subjects = [Subject { name: "subject".to_owned(), session: session(&model, deed), limits }];
+    let make = || Ok(session(&model, deed));
+    let subjects = [Subject { name: "subject".to_owned(), session: Box::new(make), limits }];
     let passages = Passage::some(&tokenizer, 1, [20, 2]);
-    let result = tolerance::run(&mut reference, &mut subjects, &passages, &mut |_| ());
+    let result = tolerance::run(&mut reference, &subjects, &passages, &mut |_| ());
     result.map_err(|error| error.to_string())
 }
 
