@@ -65,7 +65,7 @@ fn the_gates_are_green_on_the_emulator() {
     assert_eq!(again["tokens"], all["identity"]["tokens"]);
 
     let own = cache.path().join("own.json").into_os_string().into_string().unwrap();
-    for how in ["recorded: recorded in", "recorded: recorded anew"] {
+    for how in ["recorded: the stream is now a baseline", "recorded: the stream takes the place"] {
         let output = text(&identity(&["--record", &own]).stdout);
         assert!(output.contains(how) && output.contains("own.json"), "{output}");
     }

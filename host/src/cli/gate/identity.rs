@@ -184,9 +184,9 @@ pub(super) fn words(outcome: &Outcome) -> (&'static str, String) {
     match &outcome.verdict {
         None => {
             let how = match outcome.recorded {
-                Some(Recorded::Replaced) => "recorded anew, in the place of this build's own, in",
-                Some(Recorded::Asked) => "recorded in",
-                Some(Recorded::Missing) | None => "no baseline was there: recorded in",
+                Some(Recorded::Replaced) => "the stream takes the place of this build's own in",
+                Some(Recorded::Asked) => "the stream is now a baseline in",
+                Some(Recorded::Missing) | None => "no baseline was there, the stream is one now, in",
             };
             ("recorded", format!("{how} {}", outcome.file.display()))
         }
