@@ -91,8 +91,8 @@ impl Args {
 /// Runs `lanemap perplexity`.
 ///
 /// # Errors
-/// A [`UsageError`] for a text that is too short or not UTF-8, or a file of --save-logits that is there; another error when a file cannot be read
-/// or written, or is of another text, or the model cannot be loaded or run.
+/// A [`UsageError`] for a text that is too short or not UTF-8, or a file of --save-logits that is there; another
+/// error when a file cannot be read or written, or is of another text, or the model cannot be loaded or run.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     args.machine.check()?;
     let record = args.record.target()?;
