@@ -42,7 +42,7 @@ pub struct Args {
     n_depth: usize,
 
     /// With -n: the device chooses each token; without, its logits come to the host
-    #[arg(long, requires = "n_gen")]
+    #[arg(long)]
     greedy: bool,
 
     /// Repetitions, of which the medians are shown; the emulator counts once
@@ -82,6 +82,10 @@ pub struct Args {
 /// A [`UsageError`] for work that the model's context cannot hold; another error when there is no GPU, when
 /// the model cannot be loaded or run, or when something cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    // Not the parser's: what -p excludes it does not miss.
+    if args.greedy && args.n_gen.is_none() {
+        return Err(UsageError("--greedy is for generated tokens: add --n-gen".to_owned()).into());
+    }
     let device = match args.device {
         Device::StandIn(Emulator) => None,
         Device::Auto => Some(open(args.device, 0)?),
