@@ -128,6 +128,7 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
         run(out.slice_mut(0..60), 0, 30, 2),
         &format!("{name}: the width is 30, not a multiple of 4"),
     );
+    assert_refused(run(out.slice_mut(0..0), 0, 0, 2), &format!("{name}: the width is 0"));
     assert_refused(
         run(out.slice_mut(0..63), 0, 32, 2),
         &format!("{name}: out has 63 elements, the shape has 64"),

@@ -6,7 +6,6 @@ mod program;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -16,7 +15,6 @@ use super::machine::{MachineArgs, ModelArgs};
 use super::output::to_stdout;
 use super::record::{self, Provenance, RecordArgs};
 use crate::bench::{OutputFormat, Report, Test, run as measure};
-use crate::session::Session;
 
 /// Measure prefill and decode speed, in llama-bench's terms
 ///
@@ -128,8 +126,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Err(UsageError(message).into());
     }
     let sequences = tests.iter().map(|test| test.sequences).max().unwrap_or(1);
-    let backend = args.machine.backend(Arc::clone(&model))?;
-    let mut session = Session::with_sequences(backend, longest, sequences)?;
+    let mut session = args.machine.session(&model, longest, sequences)?;
     if let Some(peer) = &args.against {
         return against::run(args, &tests, peer, &file.name(), &mut session, record);
     }

@@ -16,9 +16,10 @@ use super::output::note;
 use super::{UsageError, pull};
 use crate::backend::{Backend, BackendError};
 use crate::cpu::{CpuBackend, CpuOptions};
-use crate::cuda::ModelQueue;
 use crate::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
+use crate::cuda::{self, ModelQueue};
 use crate::model::Model;
+use crate::session::Session;
 use crate::synth::Spec;
 
 /// The bar of an upload.
@@ -146,6 +147,11 @@ impl MachineArgs {
     /// # Errors
     /// When it is not there, or cannot run what is asked.
     pub(super) fn check(&self) -> anyhow::Result<Chosen> {
+        if self.activations != Activations::Auto && (self.exact || self.device == Device::StandIn(Cpu)) {
+            let mode = if self.exact { "--exact" } else { "--device cpu" };
+            let message = format!("--activations is for GPUs: leave it out with {mode}");
+            return Err(UsageError(message).into());
+        }
         if self.exact {
             return match self.device {
                 Device::Auto | Device::StandIn(Cpu) => Ok(Chosen::Cpu),
@@ -171,49 +177,59 @@ impl MachineArgs {
         flags
     }
 
-    /// The model on the device that is asked for.
+    /// A session of the model on the device that is asked for, with room for `sequences` sequences of `context`
+    /// positions. Where that is `auto` and a GPU lacks the kernels or the memory, on the CPU, which is said.
     ///
     /// # Errors
     /// When the device cannot run it.
-    pub(super) fn backend(&self, model: Arc<Model>) -> anyhow::Result<Box<dyn Backend>> {
-        let device = match self.check()? {
-            Chosen::Cpu => return self.cpu(model),
-            Chosen::Cuda(device) => device,
-        };
+    pub(super) fn session(
+        &self,
+        model: &Arc<Model>,
+        context: usize,
+        sequences: usize,
+    ) -> anyhow::Result<Session> {
+        if let Chosen::Cuda(device) = self.check()? {
+            let made = self
+                .on_gpu(device, model)
+                .and_then(|backend| Session::with_sequences(backend, context, sequences));
+            match made {
+                Err(error @ (BackendError::Unsupported { .. } | BackendError::DeviceMemory { .. }))
+                    if self.device == Device::Auto =>
+                {
+                    note(format_args!("warning: the CPU runs the model: {error}"));
+                }
+                made => return Ok(made?),
+            }
+        }
+        if self.activations != Activations::Auto {
+            note(format_args!("warning: --activations has no meaning on the CPU"));
+        }
+        let options = CpuOptions { threads: self.threads, exact: self.exact };
+        let backend = CpuBackend::new(Arc::clone(model), options)?;
+        Ok(Session::with_sequences(Box::new(backend), context, sequences)?)
+    }
+
+    /// The model on a GPU, its weights uploaded behind a bar.
+    fn on_gpu(&self, device: cuda::Device, model: &Arc<Model>) -> Result<Box<dyn Backend>, BackendError> {
         let stream = device.stream()?;
         let options = self.activations.options(&stream);
         let started = Instant::now();
-        let bar = ProgressBar::no_length().with_style(ProgressStyle::with_template(UPLOAD)?);
+        let style = ProgressStyle::with_template(UPLOAD).expect("a template of this program");
+        let bar = ProgressBar::no_length().with_style(style);
         let mut progress = |done, total| {
             bar.set_length(total);
             bar.set_position(done);
         };
-        let made = GpuBackend::new(stream, Arc::clone(&model), options, &mut progress);
-        let bytes = bar.position();
+        let made = GpuBackend::new(stream, Arc::clone(model), options, &mut progress);
+        let (bytes, seconds) = (bar.position() as f64, started.elapsed().as_secs_f64());
         bar.finish_and_clear();
-        match made {
-            Ok(backend) => {
-                let seconds = started.elapsed().as_secs_f64();
-                let rate = bytes as f64 / seconds / 1e9;
-                info!(
-                    "weights: {:.2} GB to {} in {seconds:.2} s, {rate:.1} GB/s",
-                    bytes as f64 / 1e9,
-                    self.device
-                );
-                Ok(Box::new(backend))
-            }
-            Err(error @ (BackendError::Unsupported { .. } | BackendError::DeviceMemory { .. }))
-                if self.device == Device::Auto =>
-            {
-                note(format_args!("warning: the CPU runs the model: {error}"));
-                self.cpu(model)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn cpu(&self, model: Arc<Model>) -> anyhow::Result<Box<dyn Backend>> {
-        let options = CpuOptions { threads: self.threads, exact: self.exact };
-        Ok(Box::new(CpuBackend::new(model, options)?))
+        let backend = made?;
+        info!(
+            "weights: {:.2} GB to {} in {seconds:.2} s, {:.1} GB/s",
+            bytes / 1e9,
+            backend.device(),
+            bytes / seconds / 1e9
+        );
+        Ok(Box::new(backend))
     }
 }

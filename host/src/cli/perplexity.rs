@@ -4,7 +4,6 @@ mod report;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -120,7 +119,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Writer::create(path, &header)
     });
     let save = save.transpose()?;
-    let mut session = Session::new(args.machine.backend(Arc::clone(&model))?, args.ctx)?;
+    let mut session = args.machine.session(&model, args.ctx, 1)?;
     let base_model = base.as_ref().map(|base| base.header().model);
     let mut uses = Uses::new(save, base);
 

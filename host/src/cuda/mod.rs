@@ -55,6 +55,7 @@ mod device;
 mod driver;
 mod emulated;
 mod error;
+mod fallback;
 #[cfg(cuda)]
 mod feed;
 #[cfg(cuda)]

@@ -8,10 +8,10 @@ use std::ops::{DerefMut, Range};
 use bytemuck::Pod;
 use gpu::simt::Kernel;
 use gpu::simt::emulator::Lane;
-use tracing::warn;
 
 use super::buffer::{Buffer, Owner, View, ViewMut};
 use super::error::Error;
+use super::fallback::warn_once;
 
 /// A queue of launches, done in the order in which they are given, and the memory they work on.
 ///
@@ -77,7 +77,7 @@ pub trait Queue {
         // SAFETY: the caller's.
         match unsafe { self.launch(preferred) } {
             Err(error @ Error::SharedMemory { .. }) => {
-                warn!("{error}; {} runs instead", F::NAME);
+                warn_once(&error.to_string(), F::NAME);
                 // SAFETY: the caller's.
                 unsafe { self.launch(fallback) }
             }

@@ -7,7 +7,6 @@ mod generation;
 mod report;
 mod stop;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -23,7 +22,6 @@ use super::output::{note, to_stdout, unless_closed};
 use super::tokenize::piece;
 use super::{UsageError, interrupt, prompt};
 use crate::sampling::{Sampler, SamplingOptions};
-use crate::session::Session;
 use crate::tokenizer::Tokenizer;
 
 /// The context that is used unless more is needed or another one is asked for: enough for a
@@ -59,7 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let context = context_length(args.run.ctx, config.context_length, ids.len(), args.limit())?;
     let mut sampler = sampler(args, options, &tokenizer, config.vocab_size, context)?;
-    let mut session = Session::new(args.run.machine.backend(Arc::clone(&model))?, context)?;
+    let mut session = args.run.machine.session(&model, context, 1)?;
     let load = started.elapsed();
     info!("{}, context {context}", session.description());
 

@@ -137,20 +137,24 @@ impl<Q: ModelQueue> GpuBackend<Q> {
         let Self { queue, model, options, weights, sequences } = self;
         let (config, sequences) = (model.config(), sequences.as_mut().expect(ALLOCATED));
         let names = Noted::only(queue);
-        let step = Phase::Step { context: sequences.caches.context };
-        let steps = if has_step_attention(config) {
-            vec![(step, options.step, 1), (step, options.step, count)]
-        } else {
-            Vec::new()
-        };
+        let each = vec![Step { sequence: 0, position: 0, token: 0 }; count];
+        let steps = [1, count].map(|rows| {
+            let phase = match has_step_attention(config) {
+                true => Phase::Step { context: sequences.caches.context },
+                false => Phase::Each(&each[..rows]),
+            };
+            (phase, options.step, rows)
+        });
         // Few rows and many: a product may have kernels of its own for each.
         let prompts = [1, sequences.work.rows]
             .map(|rows| (Phase::Prompt { sequence: 0, start: 0 }, options.prompt, rows));
         for phase in steps.into_iter().chain(prompts) {
             let mut pass = Self::pass(&names, config, weights, sequences, phase);
             pass.layers()?;
-            pass.logits(0, 1)?;
-            if let (Phase::Step { .. }, ..) = phase {
+            if let (Phase::Prompt { .. }, ..) = phase {
+                pass.logits(0, 1)?;
+            } else {
+                pass.logits(0, phase.2)?;
                 pass.choose()?;
             }
         }
@@ -239,8 +243,14 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
         let GpuOptions { prompt, step: of_step } = self.options;
         let is_unpacked = [prompt, of_step].contains(&ActivationKind::F16Wgmma);
         let unpacked = if is_unpacked { self.weights.most_unpacked() } else { 0 };
+        let table = config.rope.table(self.model.rope_factors());
+        let table_sliding = config.rope_sliding.table(None);
+        // Most models slide in no layer.
+        let sliding = if config.sliding_window.is_some() { context } else { 0 };
         let needed = KvCaches::byte_len(config, context, sequences)
-            .saturating_add(Workspace::byte_len(config, context, sequences, &step, unpacked));
+            .saturating_add(Workspace::byte_len(config, context, sequences, &step, unpacked))
+            .saturating_add(Angles::byte_len(&table, context))
+            .saturating_add(Angles::byte_len(&table_sliding, sliding));
         if let Some(free) = queue.free_memory()?
             && u128::from(free) < needed
         {
@@ -256,12 +266,8 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
         }
         let caches = KvCaches::new(queue, config, context, sequences)?;
         let work = Workspace::new(queue, config, context, sequences, &step, unpacked)?;
-        let table = config.rope.table(self.model.rope_factors());
         let angles = Angles::new(queue, config.rope, &table, context)?;
-        // Most models slide in no layer.
-        let sliding = if config.sliding_window.is_some() { context } else { 0 };
-        let table = config.rope_sliding.table(None);
-        let angles_sliding = Angles::new(queue, config.rope_sliding, &table, sliding)?;
+        let angles_sliding = Angles::new(queue, config.rope_sliding, &table_sliding, sliding)?;
         let logits = queue.host(work.logit_rows * config.vocab_size)?;
         let best = queue.host(work.rows)?;
         let (graphs, next, each) = (Vec::new(), Vec::new(), Vec::new());

@@ -39,6 +39,11 @@ impl Angles {
         let angles: Vec<_> = table.angles(0..context).into_iter().map(|(cos, sin)| [cos, sin]).collect();
         Ok(Self { rope, pairs: table.pairs(), table: queue.input("angles", &angles)? })
     }
+
+    /// Bytes of that.
+    pub(super) fn byte_len(table: &RopeTable, context: usize) -> u128 {
+        size_of::<[f32; 2]>() as u128 * table.pairs() as u128 * context as u128
+    }
 }
 
 /// Which rows a pass has.

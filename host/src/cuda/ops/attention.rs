@@ -4,9 +4,9 @@ use gpu::attention::{Attention, AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared,
 use gpu::simt::emulator::Lane;
 use gpu::simt::{Contract, Kernel};
 use half::f16;
-use tracing::warn;
 
 use super::Check;
+use crate::cuda::fallback::warn_once;
 use crate::cuda::{Error, Queue, View, ViewMut};
 
 /// The shape of a problem of attention, and what its rows see.
@@ -105,7 +105,7 @@ pub const PREFILL_HEAD_SIZES: [usize; 5] = [64, 80, 96, 128, 256];
 /// Where a block cannot have enough shared memory for it, which on devices of today is at head size
 /// 256 on sm_75, blocks of half as many rows run, with the same bits; for other head sizes
 /// `fa_prefill_f16kv_shared`. Should that be too much as well, `attn_naive` does, as it does for all
-/// head sizes but [`PREFILL_HEAD_SIZES`]. Each time a warning says so.
+/// head sizes but [`PREFILL_HEAD_SIZES`]. A warning says so, once.
 ///
 /// # Errors
 /// As [`prefill`].
@@ -123,8 +123,8 @@ pub fn attention(
         128 => fastest::<FaPrefillF16kv<128>, FaPrefillF16kvShared<128>>(queue, out, query, cache, shape),
         256 => fastest::<FaPrefillF16kv<256>, FaPrefillF16kv<256, 32, 32>>(queue, out, query, cache, shape),
         other => {
-            let naive = AttnNaive::NAME;
-            warn!("head size {other}: there are kernels for {PREFILL_HEAD_SIZES:?}; {naive} runs instead");
+            let why = format!("head size {other}: there are kernels for {PREFILL_HEAD_SIZES:?}");
+            warn_once(&why, AttnNaive::NAME);
             prefill::<AttnNaive>(queue, out, query, cache, shape)
         }
     }
@@ -143,7 +143,7 @@ fn fastest<P: Prefill, F: Prefill>(
     // SAFETY: lengths, alignment and limits were just checked; out is borrowed alone.
     match unsafe { queue.launch_or(preferred, fallback) } {
         Err(error @ Error::SharedMemory { .. }) => {
-            warn!("{error}; {} runs instead", AttnNaive::NAME);
+            warn_once(&error.to_string(), AttnNaive::NAME);
             prefill::<AttnNaive>(queue, out, query, cache, shape)
         }
         result => result,

@@ -27,6 +27,9 @@ pub struct Output<'a> {
 /// format, `rows` rows of input as q8 ([`gpu::product::activations`]). Each row has the same bits
 /// whatever the other rows are.
 ///
+/// Weights are read while launches before this one still run (see `gpu::simt`, "Launches that begin early"):
+/// they have to be inputs or uploads, never what a launch wrote. The emulator checks that.
+///
 /// # Errors
 /// [`Error::Contract`] unless there are one to three outputs whose weights have one quantized format
 /// and as many columns, at least 1, lengths are those of the shape and input and weights are aligned to

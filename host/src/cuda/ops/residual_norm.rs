@@ -21,7 +21,7 @@ pub struct Delta<'a> {
 ///
 /// # Errors
 /// [`Error::Contract`] unless all have that many elements, the width is a multiple of 4 (f16: 8, q8: 32)
-/// and at most 16,384, all are aligned to 16 bytes and there are fewer than 2^31 rows; those of a
+/// from 1 to 16,384, all are aligned to 16 bytes and there are fewer than 2^31 rows; those of a
 /// launch.
 pub fn residual_norm<O: RowsMut>(
     queue: &impl Queue,
@@ -35,6 +35,7 @@ pub fn residual_norm<O: RowsMut>(
     let check = Check::<ResidualNorm<O::Kind>>::new(queue);
     let rows = check.count(rows, "rows", i32::MAX.unsigned_abs())?;
     let width = check.count(weight.len(), "the width", ResidualNorm::<O::Kind>::MOST_WIDTH)?;
+    check.that(width > 0, || "the width is 0".to_owned())?;
     let elements = u64::from(rows) * u64::from(width);
     let out = check.rows(&out, rows, width)?;
     check.view(&residual, "residual", elements, 16)?;
