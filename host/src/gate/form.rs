@@ -122,7 +122,7 @@ impl Form for PanelF16 {
     }
 }
 
-/// A matrix, `rows × width`, in [panels](gpu::product::panels): its columns beyond the width are zero, its rows
+/// A matrix, `rows × width`, in [panels]: its columns beyond the width are zero, its rows
 /// beyond `rows`, which may hold anything, NaN.
 ///
 /// # Panics

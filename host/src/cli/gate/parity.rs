@@ -102,7 +102,7 @@ pub(super) fn rows(
     quick: bool,
 ) -> anyhow::Result<(String, Vec<Row>)> {
     let bar = ProgressBar::new(checks.len() as u64);
-    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} kernels, {msg}, {eta} left")?);
+    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} kernels, {eta} left, {msg}")?);
     // From the start: the first kernel may take a while, and the time goes on within one.
     bar.enable_steady_tick(Duration::from_millis(200));
     let shown = |check: &Check, run: &dyn Fn() -> Row| {
