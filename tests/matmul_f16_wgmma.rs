@@ -17,6 +17,7 @@ use gpu::quant::Format;
 use half::f16;
 use lanemap::cuda::ops::{self, PlaneMatrix};
 use lanemap::cuda::{Emulated, Error, Queue, View, ViewMut};
+use lanemap::gate::parity::unpack_f16;
 use machine::{Guarded, Machine, assert_refused, has_wgmma, on_both, say, tensor_core_error};
 use products::{Kernels, Launch, Matrix, Rows, SPEED_SHAPES};
 use random::{Random, normal};
@@ -38,12 +39,7 @@ fn weights_are_unpacked_to_the_bit<M: Machine>(machine: &M) {
     let seed = 61;
     let mut random = Random(seed);
     for format in Format::ALL {
-        let block = match format.block_elements() {
-            1 => 8,
-            block => block,
-        };
-        let shapes = [[1, block], [33, 3 * block], [130, 256]];
-        for shape @ [n, k] in machine.cases(&shapes, &[[517, 2048]]) {
+        for shape @ [n, k] in machine.cases(&unpack_f16::shapes(format), &[unpack_f16::LARGE]) {
             let weights = Matrix::random(format, shape, &mut random);
             let planes = Guarded::input(machine, "weights", &weights.planes, 16);
             let layout = Panels::new(k as u32);
