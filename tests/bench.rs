@@ -94,6 +94,14 @@ fn what_cannot_be_measured_is_refused() {
     refused(&["-p", "4000", "-d", "97"], 2, &["4097", "4096"]);
     refused(&["-p", "18446744073709551615", "-d", "1"], 2, &["context of 4096"]);
     refused(&["--sequences", "0"], 2, &["--sequences"]);
+    refused(&["--sequences", "1,1025"], 2, &["1025", "--sequences", "1..=1024"]);
+    let mut threads = Command::new(env!("CARGO_BIN_EXE_lanemap"));
+    assert_refused(
+        &threads.args(["bench", "-t", "1025"]).output().unwrap(),
+        2,
+        &["1025", "--threads", "1024"],
+    );
+    refused(&["-r", "10001"], 2, &["10001", "--repetitions", "10000"]);
     refused(&["--pairs", "3"], 2, &["--pairs", "--against", "--ab"]);
     refused(
         &["--against", "no/such/llama-bench", "-p", "4", "-n", "0"],

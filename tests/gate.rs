@@ -58,9 +58,17 @@ fn the_gates_are_green_on_the_emulator() {
     assert_eq!(all["tolerance"]["lines"].as_array().unwrap().len(), 6);
     assert!(cache.path().join("identity.json").is_file());
 
-    let again = json(&gate(cache.path(), &[&["identity"], &model[..], &["--against", "--json"]].concat()));
+    assert_eq!(all["identity"]["recorded"], "missing");
+    let identity = |args: &[&str]| gate(cache.path(), &[&["identity"], &model[..], args].concat());
+    let again = json(&identity(&["--against", "--json"]));
     assert_eq!(again["verdict"]["verdict"], "same", "{again}");
     assert_eq!(again["tokens"], all["identity"]["tokens"]);
+
+    let own = cache.path().join("own.json").into_os_string().into_string().unwrap();
+    for how in ["recorded: the stream is now a baseline", "recorded: the stream takes the place"] {
+        let output = text(&identity(&["--record", &own]).stdout);
+        assert!(output.contains(how) && output.contains("own.json"), "{output}");
+    }
 }
 
 #[test]
@@ -74,8 +82,14 @@ fn what_cannot_be_judged_is_refused_in_a_line() {
     };
     refused(&["parity", "--kernel", "matmul"], 2, "no kernel or family 'matmul'");
     refused(&["parity", "--device", "cpu"], 2, "not one of auto, emulator");
+    let much = ["tolerance", "--synth", MODEL, "--device", "emulator", "--passages", "1000000"];
+    refused(&much, 2, "fewer --passages, --tokens or --steps");
     let identity = ["identity", "--synth", MODEL, "--device", "emulator", "--quick", "--against"];
     refused(&identity, 1, "no baseline of this model");
+    let missing = cache.path().join("no").join("own.json").into_os_string().into_string().unwrap();
+    let record = ["identity", "--synth", MODEL, "--device", "emulator", "--quick", "--record", &missing];
+    refused(&record, 1, "cannot write");
+    assert!(!cache.path().join("no").exists(), "no folder is made for a file that is named");
     std::fs::write(cache.path().join("identity.json"), "{}").unwrap();
     refused(&identity, 1, "is no file of baselines");
 }
@@ -103,10 +117,11 @@ fn parity(kernel: &str, deed: Deed) -> Row {
 
 const ATTENTION: &str = "fa_prefill_f16kv_hd64";
 const PRODUCT: &str = "matmul_f16_q4_k";
+const WGMMA: &str = "matmul_f16_wgmma_n128";
 
 #[test]
 fn parity_catches_sabotage_and_names_the_kernel() {
-    for kernel in [ATTENTION, PRODUCT, "embed_q4_0"] {
+    for kernel in [ATTENTION, PRODUCT, WGMMA, "embed_q4_0"] {
         assert!(parity(kernel, Deed::Nothing).is_green());
     }
     // What goes wrong with one kernel is not another one's.
@@ -122,7 +137,13 @@ fn parity_catches_sabotage_and_names_the_kernel() {
     // The emulator's fault has the kernel's name too.
     let fault = red(ATTENTION, Deed::CopyWait).red.unwrap();
     assert!(fault.contains(ATTENTION), "{fault}");
-    for kernel in [ATTENTION, PRODUCT] {
+    for deed in [Deed::StageWait, Deed::ProductWait] {
+        let fault = red(WGMMA, deed).red.unwrap();
+        assert!(fault.contains(WGMMA), "{fault}");
+    }
+    let worst = red(WGMMA, Deed::LastSlab).worst.unwrap();
+    assert!(worst.off() > 0.01 && worst.found.is_finite(), "{worst:?}");
+    for kernel in [ATTENTION, PRODUCT, WGMMA] {
         let worst = red(kernel, Deed::HalfSums).worst.unwrap();
         assert!(worst.found.is_finite() && worst.off() < 1.0, "only inaccurate: {worst:?}");
     }
@@ -130,6 +151,16 @@ fn parity_catches_sabotage_and_names_the_kernel() {
     let worst = row.worst.unwrap();
     assert!(worst.found.is_nan() && worst.index == 5, "{worst:?}");
     assert!(row.red.unwrap().contains("[5] is NaN"));
+}
+
+#[test]
+fn what_the_device_cannot_run_is_named_and_not_red() {
+    let row = parity(WGMMA, Deed::Older);
+    assert!(!row.is_red() && !row.is_green() && row.cases == 0, "{row:?}");
+    let why = row.unavailable.unwrap();
+    assert!(why.contains(WGMMA) && why.contains("sm_90a") && why.contains("8.6"), "{why}");
+    // That something is said to be elsewhere is no way out for what was compared and is wrong.
+    assert!(parity(WGMMA, Deed::LastSlab).unavailable.is_none());
 }
 
 /// A tiny model and its vocabulary.
@@ -153,10 +184,10 @@ fn tolerance(deed: Deed) -> Result<Tolerance, String> {
     let exact = CpuOptions { threads: 1, exact: true };
     let cpu = CpuBackend::new(Arc::clone(&model), exact).unwrap();
     let mut reference = Session::new(Box::new(cpu), CONTEXT).unwrap();
-    let limits = Some([ActivationKind::F16, ActivationKind::Q8].map(tolerance::limit));
-    let mut subjects = [Subject { name: "subject".to_owned(), session: session(&model, deed), limits }];
+    let make = || Ok(session(&model, deed));
+    let subjects = [Subject { name: "subject".to_owned(), session: Box::new(make), is_control: false }];
     let passages = Passage::some(&tokenizer, 1, [20, 2]);
-    let result = tolerance::run(&mut reference, &mut subjects, &passages, &mut |_| ());
+    let result = tolerance::run(&mut reference, &subjects, &passages, &mut |_| ());
     result.map_err(|error| error.to_string())
 }
 

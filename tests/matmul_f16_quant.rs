@@ -15,7 +15,7 @@ use gpu::quant::{BlockQ4_K, Format};
 use half::{bf16, f16};
 use lanemap::cuda::Emulated;
 use lanemap::cuda::ops::{self, PlaneMatrix};
-use machine::{Machine, assert_refused, on_both, tensor_core_error};
+use machine::{Machine, assert_refused, on_both};
 use products::{Kernels, Launch, Matrix, Rows, run};
 use random::Random;
 
@@ -36,22 +36,8 @@ impl Kernels for F16 {
     const SEED: u64 = 21;
     type Element = f16;
 
-    fn formats() -> Vec<Format> {
-        Format::ALL.into()
-    }
-
     fn rows(m: usize, k: usize, random: &mut Random) -> Rows<f16> {
         Rows::<f16>::random(m, k, random)
-    }
-
-    fn weight(dequantized: f32) -> f32 {
-        f16::from_f32(dequantized).to_f32()
-    }
-
-    const ROUNDED: bool = false;
-
-    fn error<M: Machine>(_: Format, factors: &[(f64, f64)], _: &[f64]) -> f64 {
-        tensor_core_error::<M>(factors)
     }
 
     fn by_format<M: Machine>() -> Launch<M, f16> {

@@ -17,7 +17,8 @@ use gpu::quant::Format;
 use half::f16;
 use lanemap::cuda::ops::{self, PlaneMatrix};
 use lanemap::cuda::{Emulated, Error, Queue, View, ViewMut};
-use machine::{Guarded, Machine, assert_refused, has_wgmma, on_both, say, tensor_core_error};
+use lanemap::gate::parity::unpack_f16;
+use machine::{Guarded, Machine, assert_refused, has_wgmma, on_both, say};
 use products::{Kernels, Launch, Matrix, Rows, SPEED_SHAPES};
 use random::{Random, normal};
 
@@ -38,12 +39,7 @@ fn weights_are_unpacked_to_the_bit<M: Machine>(machine: &M) {
     let seed = 61;
     let mut random = Random(seed);
     for format in Format::ALL {
-        let block = match format.block_elements() {
-            1 => 8,
-            block => block,
-        };
-        let shapes = [[1, block], [33, 3 * block], [130, 256]];
-        for shape @ [n, k] in machine.cases(&shapes, &[[517, 2048]]) {
+        for shape @ [n, k] in machine.cases(&unpack_f16::shapes(format), &[unpack_f16::LARGE]) {
             let weights = Matrix::random(format, shape, &mut random);
             let planes = Guarded::input(machine, "weights", &weights.planes, 16);
             let layout = Panels::new(k as u32);
@@ -122,23 +118,9 @@ impl Kernels for Wgmma {
     const SEED: u64 = 71;
     type Element = f32;
 
-    fn formats() -> Vec<Format> {
-        Format::ALL.into()
-    }
-
     fn rows(m: usize, k: usize, random: &mut Random) -> Rows<f32> {
         let elements: Vec<f32> = (0..m * k).map(|_| f16::from_f64(normal(random)).to_f32()).collect();
         Rows { values: elements.iter().map(|&x| f64::from(x)).collect(), elements, m }
-    }
-
-    fn weight(dequantized: f32) -> f32 {
-        f16::from_f32(dequantized).to_f32()
-    }
-
-    const ROUNDED: bool = false;
-
-    fn error<M: Machine>(_: Format, factors: &[(f64, f64)], _: &[f64]) -> f64 {
-        tensor_core_error::<M>(factors)
     }
 
     fn by_format<M: Machine>() -> Launch<M, f32> {

@@ -272,8 +272,18 @@ fn what_does_not_fit_is_refused() {
         &["cannot write", "no file"],
     );
     assert!(perplexity(&model, &[short, "-c", "4", "--save-logits", saved]).status.success());
+    let before = std::fs::read(saved).unwrap();
+    let again = [long, "-c", "4", "--save-logits", saved];
+    refused(&again, 2, &["run.logits: there is a file already", "--force"]);
+    let same = folder.path(".").join("run.logits");
+    let same = ["--kl", same.to_str().unwrap(), "--force"];
+    refused(&[&again[..], &same].concat(), 2, &["run.logits is the file that --kl reads"]);
+    refused(&[long, "-c", "4", "--force"], 2, &["--save-logits"]);
+    assert_eq!(std::fs::read(saved).unwrap(), before, "it is as it was");
     refused(&[long, "-c", "5", "--kl", saved], 1, &["run.logits", "--ctx 4"]);
     refused(&[long, "-c", "4", "--kl", saved], 1, &["run.logits", "--chunks 1"]);
+    assert!(perplexity(&model, &[&again[..], &["--force"]].concat()).status.success());
+    assert!(std::fs::read(saved).unwrap().len() > before.len(), "it is another one");
     let bad = folder.write("bad.txt", b"cdefgh\xff");
     refused(&[bad.to_str().unwrap(), "-c", "4"], 2, &["bad.txt", "byte 6"]);
 }

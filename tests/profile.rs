@@ -6,6 +6,7 @@
 mod machine;
 mod support;
 
+use gpu::product::panels::{PANEL_BYTES, PANEL_COLUMNS};
 use gpu::quant::Format;
 use gpu::simt::Unit;
 use lanemap::cuda::backend::{ActivationKind, GpuOptions};
@@ -16,14 +17,15 @@ use lanemap::profile::{Bound, Plan, Profile, Report, Task, on_device, on_emulato
 use support::loaded::Loaded;
 use support::tiny::{Spec, Tiny};
 
-const KINDS: [ActivationKind; 2] = [ActivationKind::F16, ActivationKind::Q8];
+const KINDS: [ActivationKind; 3] = [ActivationKind::F16, ActivationKind::F16Wgmma, ActivationKind::Q8];
 
 fn plan(task: Task, depth: usize) -> Plan {
     Plan { task, depth, batch: None, repetitions: 2 }
 }
 
 fn emulated(loaded: &Loaded, plan: &Plan, kind: ActivationKind) -> Profile {
-    let options = GpuOptions { prompt: kind, step: kind };
+    let step = if kind == ActivationKind::F16Wgmma { ActivationKind::F16 } else { kind };
+    let options = GpuOptions { prompt: kind, step };
     on_emulator(&loaded.model, options, plan, &mut |_| ()).unwrap()
 }
 
@@ -33,12 +35,15 @@ fn check(launched: &Launched, what: &str) {
     let Launched { kernel, work, cost, .. } = *launched;
     let work = work.unwrap_or_else(|| panic!("{what}: {kernel}: nobody has counted its work"));
     let Cost::Counters(counters) = cost else { panic!("{kernel} has no counters") };
-    let read = counters.global_loads.bytes + counters.copies.bytes;
+    // The product that has bulk copies copies a panel at a time.
+    let bulk = u64::from(PANEL_BYTES) * counters.bulk_copies;
+    let read = counters.global_loads.bytes + counters.copies.bytes + bulk;
     let written = counters.global_stores.bytes;
     assert!(read >= work.bytes_read, "{what}: {kernel}: {read} bytes read, at least {work:?}");
     assert_eq!(written, work.bytes_written, "{what}: {kernel}: bytes written, and {work:?}");
     // Of the largest tensor cores' instructions of each kind.
-    let multiplied = 2 * (16 * 16 * 16 * counters.wmma_mma + 16 * 8 * 32 * counters.mma);
+    let (wmma, mma, wgmma) = (16 * 16 * 16, 16 * 8 * 32, 16 * 256 * 16);
+    let multiplied = 2 * (wmma * counters.wmma_mma + mma * counters.mma + wgmma * counters.wgmma);
     if work.unit == Unit::Plain {
         assert_eq!(multiplied, 0, "{what}: {kernel} has tensor cores multiply");
     } else {
@@ -66,14 +71,20 @@ fn no_launch_moves_less_than_it_has_to() {
         ("no attention in tiles", Spec { layers: 1, heads: 2, kv_heads: 1, head_dim: 32, ..Spec::QWEN3 }),
     ];
     for (what, spec) in specs {
-        let loaded = Loaded::new(&Tiny::new(spec));
+        let plain = Loaded::new(&Tiny::new(spec));
+        // Panels are whole: with rows that are too, what only fills them up is not stored.
+        let feed_forward = spec.feed_forward.next_multiple_of(PANEL_COLUMNS as usize);
+        let whole = Loaded::new(&Tiny::new(Spec { feed_forward, ..spec }));
         for kind in KINDS {
+            let loaded = if kind == ActivationKind::F16Wgmma { &whole } else { &plain };
             // The second step begins a chunk of attention.
             let depth = if what == "llama" { 127 } else { 6 };
-            for plan in
-                [plan(Task::Prefill(19), 5), plan(Task::Decode { steps: 2, greedy: what != "k" }, depth)]
-            {
-                let profile = emulated(&loaded, &plan, kind);
+            let mut plans = vec![plan(Task::Prefill(19), 5)];
+            if kind != ActivationKind::F16Wgmma {
+                plans.push(plan(Task::Decode { steps: 2, greedy: what != "k" }, depth));
+            }
+            for plan in plans {
+                let profile = emulated(loaded, &plan, kind);
                 let what = format!("{what}, {kind:?}, {}", plan.name());
                 assert!(profile.launches.len() > 5 * spec.layers, "{what}");
                 profile.launches.iter().for_each(|launch| check(&launch.launched, &what));
@@ -140,6 +151,9 @@ fn operations_are_those_of_the_model() {
     // Row i sees depth + i + 1 positions: a product for its score, one for its value.
     let pairs = tokens * depth + tokens * (tokens + 1) / 2;
     assert_eq!(operations(&prompt, &["fa_prefill"]), 4 * width * pairs);
+    let unpacked = emulated(&loaded, &plan(Task::Prefill(21), 4), ActivationKind::F16Wgmma);
+    let products = ["matmul_", "matvec_"];
+    assert_eq!(operations(&unpacked, &products), operations(&prompt, &products));
     let steps = plan(Task::Decode { steps: 3, greedy: false }, 4);
     let steps = emulated(&loaded, &steps, ActivationKind::Q8);
     assert_eq!(operations(&steps, &["matvec_"]), 3 * 2 * (layers + output));

@@ -14,8 +14,7 @@ use crate::probe::{
 };
 use crate::product::matvec::{HalfNumbers, HalfPieces, Quantized};
 use crate::product::{
-    AsF16, AsF16Panels, AsF32, AsQ8, Convert, MatmulF16, MatmulF16Quant, MatmulF16Wgmma,
-    Matvec, UnpackF16,
+    AsF16, AsF16Panels, AsF32, AsQ8, Convert, MatmulF16, MatmulF16Quant, MatmulF16Wgmma, Matvec, UnpackF16,
 };
 use crate::quant::{
     BlockIQ4_NL, BlockIQ4_XS, BlockQ2_K, BlockQ3_K, BlockQ4_0, BlockQ4_1, BlockQ4_K, BlockQ5_0, BlockQ5_1,

@@ -3,11 +3,14 @@
 
 use bytemuck::Pod;
 use gpu::quant::Format;
+use half::f16;
 use lanemap::cuda::ops::PlaneMatrix;
 use lanemap::cuda::{Error, Queue, Stream, View, ViewMut};
 pub(crate) use lanemap::gate::matrix::{Matrix, Rows};
 
-use crate::machine::{self, EPSILON, FIRST_ORDER, Guarded, Machine, assert_close, counted, say};
+use crate::machine::{
+    self, EPSILON, FIRST_ORDER, Guarded, Machine, assert_close, counted, say, tensor_core_error,
+};
 use crate::random::Random;
 
 /// What weights and inputs are aligned to, in bytes.
@@ -30,21 +33,8 @@ pub(crate) trait Kernels {
     /// What an input is stored as.
     type Element: Pod;
 
-    /// The formats of weights.
-    fn formats() -> Vec<Format>;
-
     /// Random rows of `k` elements of a deviation of 1.
     fn rows(m: usize, k: usize, random: &mut Random) -> Rows<Self::Element>;
-
-    /// The values of the weights that are multiplied, of those that dequantizing gives.
-    fn weight(dequantized: f32) -> f32;
-
-    /// Whether every machine rounds the kernels' sums to nearest, as the emulator does.
-    const ROUNDED: bool;
-
-    /// By how much the sum of a row of the input times a row of the weights may be off, as the kernels'
-    /// numeric contract says. A factor is an element of the input, of the weights, and its minimum.
-    fn error<M: Machine>(format: Format, factors: &[(f64, f64)], mins: &[f64]) -> f64;
 
     /// What launches the kernel for a format.
     fn by_format<M: Machine>() -> Launch<M, Self::Element>;
@@ -95,17 +85,16 @@ fn check<K: Kernels, M: Machine>(
     let (found, _) = run::<K, M>(machine, K::by_format(), input, weights);
     let (m, [n, k]) = (input.m, weights.shape);
     let what = format!("{}, {m} × {n} × {k}, {what}", weights.format);
-    let multiplied: Vec<f64> = weights.values.iter().map(|&weight| K::weight(weight).into()).collect();
-    let mins = weights.mins();
+    let multiplied: Vec<f64> = weights.values.iter().map(|&weight| f16::from_f32(weight).to_f64()).collect();
     let (mut expected, mut bounds) = (Vec::with_capacity(m * n), Vec::with_capacity(m * n));
     let (mut plain, mut largest) = (0.0_f64, 0.0_f64);
     for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
         let (row, column) = (&input.values[i * k..][..k], j * k..(j + 1) * k);
-        let factors: Vec<_> = row.iter().copied().zip(multiplied[column.clone()].iter().copied()).collect();
+        let factors: Vec<_> = row.iter().copied().zip(multiplied[column].iter().copied()).collect();
         let bias = weights.bias.as_ref().map_or(0.0, |bias| bias[j]);
         let exact = factors.iter().map(|(x, w)| x * w).sum::<f64>() + f64::from(bias);
         let of_bias = if weights.bias.is_some() { FIRST_ORDER * EPSILON * exact.abs() } else { 0.0 };
-        bounds.push(K::error::<M>(weights.format, &factors, &mins[column]) + of_bias);
+        bounds.push(tensor_core_error::<M>(&factors) + of_bias);
         let loop_in_f32 =
             factors.iter().fold(0.0_f32, |sum, &(x, w)| (x as f32).mul_add(w as f32, sum)) + bias;
         plain = plain.max((f64::from(loop_in_f32) - exact).abs());
@@ -119,7 +108,7 @@ fn check<K: Kernels, M: Machine>(
         worst.of_bound = worst.of_bound.max((f64::from(*found) - exact).abs() / bound);
     }
     if m * n >= MANY {
-        if K::ROUNDED || M::ROUNDINGS_OF_A_PRODUCT <= 1.0 {
+        if M::ROUNDINGS_OF_A_PRODUCT <= 1.0 {
             let most = 2.0 * plain + EPSILON * largest;
             assert!(error <= most, "{what}: off by {error}, at most {most} where a plain loop is by {plain}");
         }
@@ -132,7 +121,7 @@ pub(crate) fn every_format_is_multiplied<K: Kernels, M: Machine>(machine: &M) {
     let mut random = Random(seed);
     let mut worst = Worst::default();
     let [tile_m, tile_n] = K::TILE;
-    for format in K::formats() {
+    for format in Format::ALL {
         // Of numbers a chunk. Then parts of a piece and odd numbers of pieces, where the format has such
         // rows, and more than two slabs.
         let (block, short, long) = match format.block_elements() {

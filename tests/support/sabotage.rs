@@ -5,11 +5,12 @@
 use std::any::Any;
 
 use gpu::attention::FaPrefillF16kv;
-use gpu::product::MatmulF16Quant;
+use gpu::product::panels::PANEL_COLUMNS;
+use gpu::product::{MatmulF16Quant, MatmulF16Wgmma};
 use gpu::quant::BlockQ4_K;
 use gpu::simt::emulator::Lane;
 use gpu::simt::emulator::without::{LeftOut, Sabotaged};
-use gpu::simt::{Contract, Dim3, Expectations, Global, Kernel, Launch, Simt};
+use gpu::simt::{Architecture, Contract, Dim3, Expectations, Global, Kernel, Launch, Simt};
 use lanemap::cuda::{Around, Emulated, Error, Queue};
 
 /// What goes wrong.
@@ -21,15 +22,24 @@ pub(crate) enum Deed {
     Mask,
     /// `fa_prefill_f16kv_hd64` does not wait for its first copies to shared memory.
     CopyWait,
-    /// `matmul_f16_q4_k` and `fa_prefill_f16kv_hd64` sum in f16.
+    /// `matmul_f16_q4_k`, `matmul_f16_wgmma_n128` and `fa_prefill_f16kv_hd64` sum in f16.
     HalfSums,
+    /// `matmul_f16_wgmma_n128` does not wait for its stages to be full, and to be empty, the first time.
+    StageWait,
+    /// `matmul_f16_wgmma_n128` does not wait for its first slab's products, and gives the stage back.
+    ProductWait,
+    /// `matmul_f16_wgmma_n128` stops one slab early.
+    LastSlab,
+    /// The emulator refuses `matmul_f16_wgmma_n128` as a device of compute capability 8.6 does.
+    Older,
     /// One element of what `fa_prefill_f16kv_hd64` writes is NaN.
     Nan,
 }
 
-/// The kernel that all deeds are done to.
+/// The kernels that deeds are done to.
 type Attention = FaPrefillF16kv<64>;
 type Product = MatmulF16Quant<BlockQ4_K>;
+type WgmmaProduct = MatmulF16Wgmma<64>;
 
 /// The emulator, and what goes wrong on it.
 pub(crate) struct Saboteur {
@@ -54,10 +64,27 @@ impl Around for Saboteur {
     where
         K: for<'a> Kernel<Lane<'a>>,
     {
-        let (attention, product) = {
-            let kernel: &dyn Any = &kernel;
-            (kernel.downcast_ref::<Attention>().copied(), kernel.downcast_ref::<Product>().copied())
-        };
+        let any: &dyn Any = &kernel;
+        let attention = any.downcast_ref::<Attention>().copied();
+        let product = any.downcast_ref::<Product>().copied();
+        if let Some(mut kernel) = any.downcast_ref::<WgmmaProduct>().copied() {
+            let left_out = match self.deed {
+                Deed::HalfSums => LeftOut::Accuracy,
+                Deed::StageWait => LeftOut::MBarrierWait(0),
+                // The first one is for none.
+                Deed::ProductWait => LeftOut::WgmmaWait(1),
+                _ => LeftOut::Nothing,
+            };
+            if self.deed == Deed::Older {
+                let needs = Architecture { sm: 90, exact: true };
+                return Err(Error::NotForDevice { kernel: K::NAME, needs, sm: 86 });
+            }
+            if self.deed == Deed::LastSlab {
+                kernel.k -= PANEL_COLUMNS.min(kernel.k);
+            }
+            // SAFETY: as below.
+            return unsafe { self.emulated.launch(Sabotaged { kernel, left_out }) };
+        }
         // SAFETY: the emulator finds what is wrong with a launch.
         unsafe {
             match (self.deed, attention, product) {

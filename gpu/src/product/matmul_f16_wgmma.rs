@@ -64,11 +64,14 @@
 //! `MatmulF16Quant`: `wgmma` adds the 16 products of a step otherwise than two `mma` do.
 
 use super::panels::{PANEL_BYTES, PANEL_COLUMNS, PANEL_ROWS, Panels, STEP_BYTES, operand};
+use super::problem::Product;
 use super::tiling::{FRAGMENT, Output, Tiling};
+use super::{Activations, AsF16Panels};
 use crate::fragment::wgmma;
+use crate::quant::Format;
 use crate::simt::{
     ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, RowMajor,
-    Shared, WARP_LANES,
+    Shared, Unit, WARP_LANES, Work,
 };
 
 /// Warps that multiply: two warp groups.
@@ -150,6 +153,12 @@ impl<const REGISTERS: usize> Contract for MatmulF16Wgmma<REGISTERS> {
             threads: (CONSUMERS + 1) * WARP_LANES,
             shared_bytes: Self::SHARED_BYTES,
         }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let Self { out, input, weights, bias, m, n, k, .. } = *self;
+        let product = Product { out, input, weights, bias, m, n, k };
+        Some(product.work(Format::F16, AsF16Panels::value_bytes(k), Unit::TensorF16))
     }
 }
 

@@ -34,9 +34,10 @@ use core::marker::PhantomData;
 
 use super::panels::Panels;
 use super::weights::{CHUNKS, Weights};
+use super::{Activations, AsF16Panels};
 use crate::quant::Format;
-use crate::quant::planes::{EIGHT, PIECE_ELEMENTS, Planes};
-use crate::simt::{Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt};
+use crate::quant::planes::{EIGHT, PIECE_ELEMENTS, Planes, plane_value_bytes};
+use crate::simt::{Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, Work};
 
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -100,6 +101,11 @@ impl<B: Weights> Contract for UnpackF16<B> {
         let pieces = Panels::new(self.k).padded_columns() / PIECE_ELEMENTS;
         let grid = Dim3 { x: pieces.div_ceil(BLOCK_PIECES), y: self.n.div_ceil(BLOCK_ROWS), z: 1 };
         Launch { grid, threads: THREADS, shared_bytes: 0 }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let (weights, halves) = (plane_value_bytes(B::FORMAT, self.k), AsF16Panels::value_bytes(self.k));
+        Some(Work::moving(u64::from(self.n) * weights, u64::from(self.n) * halves))
     }
 }
 

@@ -40,12 +40,12 @@ pub struct Args {
 
     /// Sequences that generate together, a token of each in a step
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1")]
-    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1024))]
     sequences: Vec<usize>,
 
     /// Repetitions of each test [default: 5; with --against and --ab 1, in each run]
     #[arg(short = 'r', long, value_name = "N")]
-    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     repetitions: Option<usize>,
 
     /// Do not run each test once before it is measured

@@ -10,7 +10,6 @@ use super::UsageError;
 use super::device::Device as Choice;
 use super::kernels::assemble;
 use super::output::to_stdout;
-use crate::cuda::{self, Device};
 use crate::experiment::{
     ALL, Assembled, EMULATED_BYTES, EMULATED_TILES, Emulation, Experiment, Format, HOST_BYTES, Kernel,
     Machine, Options, Report, run as experiment, steps,
@@ -115,22 +114,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let message = format!("no experiment '{name}': there are {}, and `{LEDGER}`", names.join(", "));
         return Err(UsageError(message).into());
     };
-    let device =
-        match args.device {
-            Choice::Cpu => None,
-            Choice::Cuda(index) => {
-                let opened = Device::open(index);
-                Some(opened.map_err(|error| {
-                    anyhow::anyhow!("--device {}: {error}; use --device cpu", args.device)
-                })?)
-            }
-            Choice::Auto => match cuda::devices() {
-                Ok(_) => Some(Device::open(0)?),
-                Err(cuda::Error::Unavailable(_)) => None,
-                Err(error) => return Err(error.into()),
-            },
-        };
-    match device {
+    match args.device.gpu()? {
         Some(_) if args.arch.is_some() => {
             let message = "--arch is for the emulator: a GPU's driver knows its own; add --device cpu";
             Err(UsageError(message.to_owned()).into())

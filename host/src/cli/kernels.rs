@@ -8,7 +8,7 @@ use gpu::kernels::{ALL, Entry};
 use gpu::simt::{Architecture, Launch};
 
 use super::UsageError;
-use super::device::Device as Choice;
+use super::device::{Cpu, Device as Choice};
 use super::output::to_stdout;
 use crate::cuda::{self, Device, Unavailable};
 use crate::ptx::{self, Assembler, PtxError, Usage, Variant};
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 anyhow::anyhow!("--device {}: {error}; --arch sm_86 asks ptxas instead", args.device)
             })?)?
         }
-        (None, Choice::Cpu) => {
+        (None, Choice::StandIn(Cpu)) => {
             let message = "--device cpu: the kernels run on a GPU; name one, or an architecture with --arch";
             return Err(UsageError(message.to_owned()).into());
         }

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing::info;
 
-use super::device::{Chosen, Device};
+use super::device::{Chosen, Cpu, Device};
 use super::load::Source;
 use super::output::note;
 use super::{UsageError, pull};
 use crate::backend::{Backend, BackendError};
 use crate::cpu::{CpuBackend, CpuOptions};
-use crate::cuda::{self, ModelQueue};
 use crate::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
+use crate::cuda::{self, ModelQueue};
 use crate::model::Model;
 use crate::session::Session;
 use crate::synth::Spec;
@@ -102,28 +103,41 @@ pub(super) struct MachineArgs {
 }
 
 /// `--activations`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activations {
     /// The faster one.
     Auto,
-    /// 16-bit floats, by products that every device has.
-    F16,
-    /// 16-bit floats, in prompts by the products of compute capability 9.0.
-    F16Wgmma,
-    /// Blocks of 8-bit quants.
-    Q8,
+    /// These: by the products of compute capability 9.0 in prompts only.
+    Kind(ActivationKind),
+}
+
+impl clap::ValueEnum for Activations {
+    fn value_variants<'a>() -> &'a [Self] {
+        use ActivationKind::{F16, F16Wgmma, Q8};
+        &[Self::Auto, Self::Kind(F16), Self::Kind(F16Wgmma), Self::Kind(Q8)]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let Self::Kind(kind) = self else {
+            return Some(PossibleValue::new("auto").help("The faster one"));
+        };
+        let help = match kind {
+            ActivationKind::F16 => "16-bit floats, by products that every device has",
+            ActivationKind::F16Wgmma => "16-bit floats, in prompts by the products of compute capability 9.0",
+            ActivationKind::Q8 => "Blocks of 8-bit quants",
+        };
+        Some(PossibleValue::new(kind.name()).help(help))
+    }
 }
 
 impl Activations {
     /// What a GPU's backend makes of it.
     pub(super) fn options(self, queue: &impl ModelQueue) -> GpuOptions {
-        let (prompt, step) = match self {
-            Self::Auto => return GpuOptions::fastest(queue),
-            Self::F16 => (ActivationKind::F16, ActivationKind::F16),
-            Self::F16Wgmma => (ActivationKind::F16Wgmma, ActivationKind::F16),
-            Self::Q8 => (ActivationKind::Q8, ActivationKind::Q8),
-        };
-        GpuOptions { prompt, step }
+        match self {
+            Self::Auto => GpuOptions::fastest(queue),
+            Self::Kind(prompt @ ActivationKind::F16Wgmma) => GpuOptions { prompt, step: ActivationKind::F16 },
+            Self::Kind(kind) => GpuOptions { prompt: kind, step: kind },
+        }
     }
 }
 
@@ -133,14 +147,14 @@ impl MachineArgs {
     /// # Errors
     /// When it is not there, or cannot run what is asked.
     pub(super) fn check(&self) -> anyhow::Result<Chosen> {
-        if self.activations != Activations::Auto && (self.exact || self.device == Device::Cpu) {
+        if self.activations != Activations::Auto && (self.exact || self.device == Device::StandIn(Cpu)) {
             let mode = if self.exact { "--exact" } else { "--device cpu" };
             let message = format!("--activations is for GPUs: leave it out with {mode}");
             return Err(UsageError(message).into());
         }
         if self.exact {
             return match self.device {
-                Device::Auto | Device::Cpu => Ok(Chosen::Cpu),
+                Device::Auto | Device::StandIn(Cpu) => Ok(Chosen::Cpu),
                 Device::Cuda(_) => Err(UsageError(format!(
                     "--exact is a mode of the CPU, not of --device {}: use --device cpu",
                     self.device

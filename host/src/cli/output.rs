@@ -1,8 +1,10 @@
 //! Standard output for commands: buffered, its errors reported, a closed pipe a quiet end;
-//! and lines on standard error.
+//! lines on standard error; and files that flags name.
 
 use std::fmt::Display;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
@@ -37,9 +39,92 @@ pub fn note(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 
+/// A file that a flag names. It is opened before the work whose result it gets, which is lost where it cannot be
+/// written; until there is a result, what it holds stays.
+#[derive(Debug)]
+pub struct OutputFile {
+    flag: &'static str,
+    path: PathBuf,
+    file: File,
+    /// Whether it is there only because it was opened.
+    is_new: bool,
+}
+
+impl OutputFile {
+    /// Opens the file at `path`, which `flag` names.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn open(flag: &'static str, path: &Path) -> anyhow::Result<Self> {
+        let is_new = !path.exists();
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = opened.with_context(|| format!("{flag}: cannot write {}", path.display()))?;
+        Ok(Self { flag, path: path.to_path_buf(), file, is_new })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Has `write` write it anew, and says so.
+    ///
+    /// # Errors
+    /// What `write` returns; when the file cannot be written.
+    pub fn write(mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
+        self.is_new = false;
+        let all = || {
+            // A pipe or a terminal has no length.
+            if self.file.metadata()?.is_file() {
+                self.file.set_len(0)?;
+            }
+            let mut out = BufWriter::new(&self.file);
+            write(&mut out)?;
+            out.flush()
+        };
+        all().with_context(|| format!("{}: cannot write {}", self.flag, self.path.display()))?;
+        note(format_args!("wrote {}", self.path.display()));
+        Ok(())
+    }
+}
+
+impl Drop for OutputFile {
+    fn drop(&mut self) {
+        if self.is_new {
+            // Nothing was written: an empty file helps nobody, and hurts nobody either.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether both paths lead to one file that is there.
+pub fn is_same_file(one: &Path, other: &Path) -> bool {
+    fs::canonicalize(one).is_ok_and(|one| fs::canonicalize(other).is_ok_and(|other| one == other))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_opened_first_and_replaced_last() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [new, old] = ["new", "old"].map(|name| folder.path().join(name));
+        fs::write(&old, "what was there, and longer").expect("written");
+        for path in [&new, &old] {
+            drop(OutputFile::open("--svg", path).expect("it can be written"));
+        }
+        assert!(!new.exists(), "nothing was written, and nothing is left");
+        assert_eq!(fs::read_to_string(&old).expect("read"), "what was there, and longer");
+        for path in [&new, &old] {
+            let file = OutputFile::open("--svg", path).expect("it can be written");
+            file.write(|out| out.write_all(b"short")).expect("written");
+            assert_eq!(fs::read_to_string(path).expect("read"), "short");
+        }
+        assert!(is_same_file(&old, &folder.path().join(".").join("old")) && !is_same_file(&old, &new));
+        let error = OutputFile::open("--svg", &folder.path().join("no").join("x")).expect_err("no folder");
+        assert!(error.to_string().starts_with("--svg: cannot write "), "{error}");
+    }
 
     #[test]
     fn only_a_closed_pipe_is_quiet() {

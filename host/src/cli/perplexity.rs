@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use self::report::{Compared, Report};
 use super::load::ModelFile;
 use super::machine::{MachineArgs, ModelArgs};
-use super::output::{note, to_stdout};
+use super::output::{is_same_file, note, to_stdout};
 use super::record::{self, Provenance, RecordArgs};
 use super::{UsageError, interrupt, prompt};
 use crate::perplexity::{
@@ -54,6 +54,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     save_logits: Option<PathBuf>,
 
+    /// With --save-logits: replace a file that is there
+    #[arg(long, requires = "save_logits")]
+    force: bool,
+
     /// Compare with the log-probabilities that another run has written
     #[arg(long, value_name = "FILE")]
     kl: Option<PathBuf>,
@@ -66,14 +70,32 @@ pub struct Args {
     record: RecordArgs,
 }
 
+impl Args {
+    /// That saving takes nobody's file away.
+    fn check_save(&self) -> Result<(), UsageError> {
+        let Some(path) = &self.save_logits else { return Ok(()) };
+        let name = path.display();
+        if self.kl.as_ref().is_some_and(|base| is_same_file(base, path)) {
+            let message = format!("--save-logits: {name} is the file that --kl reads: name another one");
+            return Err(UsageError(message));
+        }
+        if path.is_file() && !self.force {
+            let message = format!("--save-logits: {name}: there is a file already; --force replaces it");
+            return Err(UsageError(message));
+        }
+        Ok(())
+    }
+}
+
 /// Runs `lanemap perplexity`.
 ///
 /// # Errors
-/// A [`UsageError`] for a text that is too short or not UTF-8; another error when a file cannot be read
-/// or written, or is of another text, or the model cannot be loaded or run.
+/// A [`UsageError`] for a text that is too short or not UTF-8, or a file of --save-logits that is there; another
+/// error when a file cannot be read or written, or is of another text, or the model cannot be loaded or run.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     args.machine.check()?;
     let record = args.record.target()?;
+    args.check_save()?;
     let text = prompt::read(None, Some(&args.text))?;
     let base = args.kl.as_deref().map(Reader::open).transpose()?;
     let source = args.model.source()?;
@@ -91,14 +113,15 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(base) = &base {
         base.fits(&chunks, vocab_size)?;
     }
-    let mut session = args.machine.session(&model, args.ctx, 1)?;
     let save = args.save_logits.as_deref().map(|path| {
         let text = Sha256::digest(text.as_bytes()).into();
         let header = Header { vocab_size, model: file.gguf.sha256(), text, tokens: chunks.clone() };
         Writer::create(path, &header)
     });
+    let save = save.transpose()?;
+    let mut session = args.machine.session(&model, args.ctx, 1)?;
     let base_model = base.as_ref().map(|base| base.header().model);
-    let mut uses = Uses::new(save.transpose()?, base);
+    let mut uses = Uses::new(save, base);
 
     let started = Instant::now();
     let batch = args.machine.batch.unwrap_or_else(|| session.prompt_rows());

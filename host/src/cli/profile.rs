@@ -2,20 +2,15 @@
 
 mod svg;
 
-use std::fmt;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::PathBuf;
 
-use anyhow::Context;
 use indicatif::ProgressBar;
 
 use super::UsageError;
-use super::device::Device;
+use super::device::{Device, Emulator};
 use super::load::ModelFile;
 use super::machine::{Activations, ModelArgs};
-use super::output::{note, to_stdout};
+use super::output::{OutputFile, is_same_file, to_stdout};
 use crate::cuda::{self, Emulated};
 use crate::profile::{Plan, Report, Task, on_device, on_emulator, write_trace};
 
@@ -47,7 +42,7 @@ pub struct Args {
     n_depth: usize,
 
     /// With -n: the device chooses each token; without, its logits come to the host
-    #[arg(long, requires = "n_gen")]
+    #[arg(long)]
     greedy: bool,
 
     /// Repetitions, of which the medians are shown; the emulator counts once
@@ -61,8 +56,8 @@ pub struct Args {
     batch: Option<usize>,
 
     /// auto (the first GPU), cuda, cuda:N or emulator
-    #[arg(long, value_name = "DEVICE", default_value_t = Machine::Device(Device::Auto))]
-    device: Machine,
+    #[arg(long, value_name = "DEVICE", default_value_t = Device::Auto)]
+    device: Device<Emulator>,
 
     /// What products with quantized weights read; auto: f16 in prompts, q8 in generated tokens
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Activations::Auto)]
@@ -81,43 +76,20 @@ pub struct Args {
     trace: Option<PathBuf>,
 }
 
-/// Where it runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Machine {
-    Device(Device),
-    Emulator,
-}
-
-impl FromStr for Machine {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "emulator" {
-            return Ok(Self::Emulator);
-        }
-        let device = text.parse().ok().filter(|&device| device != Device::Cpu);
-        device.map(Self::Device).ok_or_else(|| "not one of auto, cuda, cuda:N, emulator".to_owned())
-    }
-}
-
-impl fmt::Display for Machine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Device(device) => device.fmt(f),
-            Self::Emulator => f.write_str("emulator"),
-        }
-    }
-}
-
 /// Runs `lanemap profile`.
 ///
 /// # Errors
 /// A [`UsageError`] for work that the model's context cannot hold; another error when there is no GPU, when
 /// the model cannot be loaded or run, or when something cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    // Not the parser's: what -p excludes it does not miss.
+    if args.greedy && args.n_gen.is_none() {
+        return Err(UsageError("--greedy is for generated tokens: add --n-gen".to_owned()).into());
+    }
     let device = match args.device {
-        Machine::Emulator => None,
-        Machine::Device(device) => Some(open(device)?),
+        Device::StandIn(Emulator) => None,
+        Device::Auto => Some(open(args.device, 0)?),
+        Device::Cuda(index) => Some(open(args.device, index)?),
     };
     let task = match args.n_gen {
         Some(steps) => Task::Decode { steps, greedy: args.greedy },
@@ -129,6 +101,15 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (limit, positions) = (model.config().context_length, plan.positions());
     if positions > limit {
         let message = format!("{positions} positions do not fit into the model's context of {limit}");
+        return Err(UsageError(message).into());
+    }
+    let open =
+        |flag, path: &Option<PathBuf>| path.as_deref().map(|path| OutputFile::open(flag, path)).transpose();
+    let (svg, trace) = (open("--svg", &args.svg)?, open("--trace", &args.trace)?);
+    if let (Some(svg), Some(trace)) = (&svg, &trace)
+        && is_same_file(svg.path(), trace.path())
+    {
+        let message = format!("--svg and --trace are both {}: name two files", svg.path().display());
         return Err(UsageError(message).into());
     }
     let bar = ProgressBar::new_spinner();
@@ -146,18 +127,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let profile = profile?;
     let report = Report::new(&profile, file.name());
-    if let Some(path) = &args.svg {
-        write_file("--svg", path, |out| out.write_all(svg::render(&report).as_bytes()))?;
+    if let Some(file) = svg {
+        file.write(|out| out.write_all(svg::render(&report).as_bytes()))?;
     }
-    if let Some(path) = &args.trace {
-        write_file("--trace", path, |out| write_trace(out, &profile))?;
+    if let Some(file) = trace {
+        file.write(|out| write_trace(out, &profile))?;
     }
     to_stdout(|out| if args.json { report.write_json(out) } else { report.write_table(out, task) })
 }
 
-/// The GPU, which there are kernels for.
-fn open(device: Device) -> anyhow::Result<cuda::Device> {
-    let index = if let Device::Cuda(index) = device { index } else { 0 };
+/// The GPU with this index, which there are kernels for.
+fn open(device: Device<Emulator>, index: u32) -> anyhow::Result<cuda::Device> {
     let opened = cuda::Device::open(index).and_then(|opened| {
         opened.description().variant()?;
         Ok(opened)
@@ -165,35 +145,4 @@ fn open(device: Device) -> anyhow::Result<cuda::Device> {
     opened.map_err(|error| {
         anyhow::anyhow!("--device {device}: {error}; --device emulator counts bytes without a GPU")
     })
-}
-
-/// Writes a file that a flag names.
-fn write_file(
-    flag: &str,
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> anyhow::Result<()> {
-    let written = File::create(path).and_then(|file| {
-        let mut out = BufWriter::new(file);
-        write(&mut out)?;
-        out.flush()
-    });
-    written.with_context(|| format!("{flag}: cannot write {}", path.display()))?;
-    note(format_args!("wrote {}", path.display()));
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn machines_are_read_to_the_letter() {
-        assert_eq!("emulator".parse(), Ok(Machine::Emulator));
-        assert_eq!("auto".parse(), Ok(Machine::Device(Device::Auto)));
-        assert_eq!("cuda:1".parse(), Ok(Machine::Device(Device::Cuda(1))));
-        for text in ["cpu", "Emulator", "", "gpu"] {
-            assert!(text.parse::<Machine>().is_err(), "{text}");
-        }
-    }
 }

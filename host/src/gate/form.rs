@@ -1,7 +1,8 @@
-//! Rows of activations in each form that kernels write, read back as numbers.
+//! Rows of activations in each form that kernels write, read back as numbers; and matrices in panels for
+//! kernels to read.
 
 use bytemuck::Pod;
-use gpu::product::{PanelF16, Panels, Q8Row};
+use gpu::product::{PanelF16, Panels, Q8Row, panels};
 use half::f16;
 
 use crate::cuda::ViewMut;
@@ -108,12 +109,37 @@ impl Form for PanelF16 {
             }
             values.extend((0..width).map(|column| at(row, column).to_f32()));
         }
-        Ok(values)
+        // As they were before: outputs are filled with ones.
+        let written = |&row: &usize| (0..width).any(|column| at(row, column).to_bits() != u16::MAX);
+        match (rows..rows.next_multiple_of(panels::ROWS as usize)).find(written) {
+            Some(row) => Err(format!("row {row} of {rows} was written")),
+            None => Ok(values),
+        }
     }
 
     fn rounding(row: &[f64], column: usize) -> f64 {
         <f16 as Form>::rounding(row, column)
     }
+}
+
+/// A matrix, `rows × width`, in [panels]: its columns beyond the width are zero, its rows
+/// beyond `rows`, which may hold anything, NaN.
+///
+/// # Panics
+/// If `values` are not those of the shape.
+#[must_use]
+pub fn in_panels(values: &[f16], [rows, width]: [usize; 2]) -> Vec<PanelF16> {
+    assert_eq!(values.len(), rows * width, "{rows} × {width}");
+    let panels = Panels::new(width as u32);
+    let mut elements = vec![PanelF16(f16::from_bits(u16::MAX)); PanelF16::elements(rows, width)];
+    for row in 0..rows {
+        for column in 0..panels.padded_columns() as usize {
+            let at = panels.element(row as u32, column as u32) as usize / size_of::<PanelF16>();
+            let value = if column < width { values[row * width + column] } else { f16::ZERO };
+            elements[at] = PanelF16(value);
+        }
+    }
+    elements
 }
 
 /// The element of q8 rows: bytes, of which a value has more than one.
@@ -142,8 +168,7 @@ impl Form for Q8 {
         for row in elements.chunks_exact((layout.bytes() as usize).max(1)) {
             for (run, coarse) in row[..width].chunks(16).enumerate() {
                 let of = |byte: u8| f32::from(byte.cast_signed());
-                let quants =
-                    coarse.iter().zip(&row[fine + 16 * run..]).map(|(&c, &f)| 256.0 * of(c) + of(f));
+                let quants = coarse.iter().zip(&row[fine + 16 * run..]).map(|(&c, &f)| 256.0 * of(c) + of(f));
                 let scale = f32_at(row, scales + run / 2 * 4);
                 let (sum, expected) = (f32_at(row, sums + run * 4), scale * quants.clone().sum::<f32>());
                 // A scale that is NaN shows in the values.

@@ -267,15 +267,21 @@ impl Baselines {
         serde_json::from_str(&text).map_err(|source| IdentityError::Form { path: path.into(), source })
     }
 
+    /// That a file with this name can be written: to be asked before a stream is made that would be lost.
+    ///
+    /// # Errors
+    /// [`IdentityError::File`].
+    pub fn check_writable(path: &Path) -> Result<(), IdentityError> {
+        beside(path).map(drop)
+    }
+
     /// Writes them to a file, which has its name only when it is whole.
     ///
     /// # Errors
     /// [`IdentityError::File`].
     pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
         let failed = |source| IdentityError::File { action: "write", path: path.into(), source };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::create_dir_all(folder).map_err(failed)?;
-        let mut file = NamedTempFile::new_in(folder).map_err(failed)?;
+        let mut file = beside(path)?;
         serde_json::to_writer_pretty(&mut file, self).map_err(|error| failed(error.into()))?;
         file.write_all(b"\n").map_err(failed)?;
         file.persist(path).map_err(|error| failed(error.error))?;
@@ -290,11 +296,24 @@ impl Baselines {
         newest(&|other| other == key).or_else(|| newest(&|other| other.is_comparable(key)))
     }
 
-    /// Adds one, in the place of one with the same key.
-    pub fn add(&mut self, baseline: Baseline) {
+    /// Adds one, in the place of one with the same key; whether there was that.
+    pub fn add(&mut self, baseline: Baseline) -> bool {
+        let before = self.baselines.len();
         self.baselines.retain(|other| other.key != baseline.key);
+        let replaced = self.baselines.len() < before;
         self.baselines.push(baseline);
+        replaced
     }
+}
+
+/// A file in the folder of `path`, without a name until it is whole.
+fn beside(path: &Path) -> Result<NamedTempFile, IdentityError> {
+    let failed = |source| IdentityError::File { action: "write", path: path.into(), source };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() {
+        return Err(failed(io::Error::other("it is a folder")));
+    }
+    NamedTempFile::new_in(folder).map_err(failed)
 }
 
 #[cfg(test)]
@@ -357,10 +376,19 @@ mod tests {
     #[test]
     fn baselines_come_back_from_their_file() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("new").join("identity.json");
+        let missing = folder.path().join("new").join("identity.json");
+        let path = folder.path().join("identity.json");
         let mut baselines = Baselines::read(&path).unwrap();
         assert!(baselines.find(&key("one")).is_none());
-        ["one", "two", "one"].into_iter().for_each(|build| baselines.add(baseline(build)));
+        assert_eq!(["one", "two", "one"].map(|build| baselines.add(baseline(build))), [false, false, true]);
+        for error in
+            [Baselines::check_writable(&missing).unwrap_err(), baselines.write(&missing).unwrap_err()]
+        {
+            assert!(error.to_string().contains("cannot write"), "{error}");
+        }
+        assert!(!folder.path().join("new").exists(), "no folder is made");
+        Baselines::check_writable(&path).unwrap();
+        assert!(!path.exists());
         baselines.write(&path).unwrap();
         let read = Baselines::read(&path).unwrap();
         assert_eq!(read, baselines);

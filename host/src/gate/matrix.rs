@@ -83,8 +83,6 @@ pub struct Matrix {
     pub format: Format,
     /// Rows and columns.
     pub shape: [usize; 2],
-    /// As they stand in a file.
-    pub blocks: Vec<u8>,
     /// As the kernels read them, see [`gpu::quant::planes`].
     pub planes: Vec<u8>,
     /// `n × k`.
@@ -117,7 +115,7 @@ impl Matrix {
             let blocks = &blocks[i * (blocks.len() / n)..][..blocks.len() / n];
             pack_row(format, blocks, &mut planes[i * row..][..row]).expect("a row and its planes");
         }
-        Self { format, shape, blocks: blocks.to_vec(), planes, values, bias: None }
+        Self { format, shape, planes, values, bias: None }
     }
 
     /// With a bias for each row.
@@ -130,34 +128,6 @@ impl Matrix {
     #[must_use]
     pub fn rows(&self, rows: usize) -> Self {
         let planes = self.planes[..self.planes.len() / self.shape[0] * rows].to_vec();
-        let (blocks, values) = (Vec::new(), Vec::new());
-        Self { format: self.format, shape: [rows, self.shape[1]], blocks, planes, values, bias: None }
-    }
-
-    /// The minimum of each weight, which is what it would be if its quant were zero, negated.
-    ///
-    /// # Panics
-    /// For what [`rows`](Self::rows) has made.
-    #[must_use]
-    pub fn mins(&self) -> Vec<f64> {
-        let quants = match self.format {
-            Format::Q4_0 => 2..18,
-            Format::Q4_1 => 4..20,
-            Format::Q5_0 => 2..22,
-            Format::Q5_1 => 4..24,
-            Format::Q2_K => 16..80,
-            Format::Q3_K => 0..96,
-            Format::Q4_K => 16..144,
-            Format::Q5_K => 16..176,
-            Format::Q6_K => 0..192,
-            _ => return vec![0.0; self.values.len()],
-        };
-        let mut blocks = self.blocks.clone();
-        for block in blocks.chunks_exact_mut(self.format.block_bytes()) {
-            block[quants.clone()].fill(0);
-        }
-        let mut values = vec![f32::NAN; self.values.len()];
-        dequantize_row(self.format, &blocks, &mut values).expect("whole blocks");
-        values.into_iter().map(|value| -f64::from(value)).collect()
+        Self { format: self.format, shape: [rows, self.shape[1]], planes, values: Vec::new(), bias: None }
     }
 }

@@ -1,34 +1,32 @@
 //! Whole models: a GPU's or the emulator's logits against those of the CPU's exact mode.
 
+use std::error::Error;
+
 use serde::Serialize;
 
 use super::compare::{Comparison, Summary};
 use super::passage::Passage;
-use crate::cuda::backend::ActivationKind;
 use crate::sampling::SamplingError;
 use crate::session::{Session, SessionError};
 
 /// The largest reference's gap between its first two tokens at which another token may be chosen.
 pub const CLEAR_GAP: f64 = 0.5;
 
-/// By how much a logit may be off where products with quantized weights read such rows.
-#[must_use]
-pub const fn limit(kind: ActivationKind) -> f64 {
-    match kind {
-        ActivationKind::F16 | ActivationKind::F16Wgmma => 0.1,
-        ActivationKind::Q8 => 1.0,
-    }
-}
+/// By how much a logit of a model on a device may be off.
+pub const LIMIT: f64 = 0.1;
+
+/// Makes a model on something.
+pub type Make<'a> = dyn Fn() -> Result<Session, Box<dyn Error + Send + Sync>> + 'a;
 
 /// A model on something, to be held against the reference.
-pub struct Subject {
+pub struct Subject<'a> {
     /// What it is called in the report.
     pub name: String,
-    /// The model.
-    pub session: Session,
-    /// By how much a logit of a prompt and of a step may be off; none for a control, which shows what a
-    /// difference that is known to be benign comes to.
-    pub limits: Option<[f64; 2]>,
+    /// Makes the model, which is there only while it is played: two may not fit into a device's memory.
+    pub session: Box<Make<'a>>,
+    /// Whether it is a control, which shows what a difference that is known to be benign comes to, and is not
+    /// judged.
+    pub is_control: bool,
 }
 
 /// What came of one subject's prompts, or steps.
@@ -101,6 +99,14 @@ impl Tolerance {
 /// Why there is no verdict.
 #[derive(Debug, thiserror::Error)]
 pub enum ToleranceError {
+    /// A model could not be made.
+    #[error("{name}: {error}")]
+    Made {
+        /// Which one.
+        name: String,
+        /// Why.
+        error: Box<dyn Error + Send + Sync>,
+    },
     /// A model could not be run.
     #[error("{name}: {error}")]
     Session {
@@ -117,14 +123,15 @@ pub enum ToleranceError {
 /// Prompt tokens of a chunk of the control that has to give the same bits.
 const OTHER_CHUNK: usize = 7;
 
-/// Plays passages on the reference and on each subject; the first one's prompts a second time in other
-/// chunks. `progress` is told passages done.
+/// Plays passages on each subject, one after the other, and on the reference, whose logits are all kept meanwhile:
+/// see [`kept_bytes`]. The first subject's prompts are played a second time in other chunks. `progress` is told
+/// passages done, of each subject.
 ///
 /// # Errors
 /// [`ToleranceError`].
 pub fn run(
     reference: &mut Session,
-    subjects: &mut [Subject],
+    subjects: &[Subject<'_>],
     passages: &[Passage],
     progress: &mut dyn FnMut(usize),
 ) -> Result<Tolerance, ToleranceError> {
@@ -132,42 +139,44 @@ pub fn run(
     let play = |name: &str, session: &mut Session, passage: &Passage, batch| {
         passage.play(session, batch).map_err(|error| ToleranceError::Session { name: name.to_owned(), error })
     };
-    let mut comparisons = Vec::new();
-    for _ in subjects.iter() {
-        comparisons.push([Comparison::new(vocab_size)?, Comparison::new(vocab_size)?]);
-    }
-    let mut chunks = None;
-    for (number, passage) in passages.iter().enumerate() {
-        let batch = reference.prompt_rows();
-        let expected = play("the reference", reference, passage, batch)?;
-        for (index, (subject, comparisons)) in subjects.iter_mut().zip(&mut comparisons).enumerate() {
-            let batch = subject.session.prompt_rows();
-            let found = play(&subject.name, &mut subject.session, passage, batch)?;
-            for ((comparison, expected), found) in comparisons.iter_mut().zip(&expected).zip(&found) {
+    let mut expected: Vec<[Vec<f32>; 2]> = Vec::new();
+    let (mut lines, mut chunks) = (Vec::new(), None);
+    for (index, subject) in subjects.iter().enumerate() {
+        let name = &subject.name;
+        let made = |error| ToleranceError::Made { name: name.clone(), error };
+        let mut session = (subject.session)().map_err(made)?;
+        let mut comparisons = [Comparison::new(vocab_size)?, Comparison::new(vocab_size)?];
+        for (number, passage) in passages.iter().enumerate() {
+            // Behind the first subject, so that one that cannot be made has nobody wait for the reference.
+            if expected.len() == number {
+                let batch = reference.prompt_rows();
+                expected.push(play("the reference", reference, passage, batch)?);
+            }
+            let batch = session.prompt_rows();
+            let found = play(name, &mut session, passage, batch)?;
+            for ((comparison, expected), found) in comparisons.iter_mut().zip(&expected[number]).zip(&found) {
                 comparison.add(number, expected, found, vocab_size)?;
             }
             if index == 0 && chunks.is_none() {
-                let again = play(&subject.name, &mut subject.session, passage, OTHER_CHUNK)?;
-                chunks = other_bits(&found, &again, vocab_size).map(|what| {
-                    format!("{}: passage {number} in chunks of {OTHER_CHUNK}: {what}", subject.name)
-                });
+                let again = play(name, &mut session, passage, OTHER_CHUNK)?;
+                chunks = other_bits(&found, &again, vocab_size)
+                    .map(|what| format!("{name}: passage {number} in chunks of {OTHER_CHUNK}: {what}"));
             }
+            progress(index * passages.len() + number + 1);
         }
-        progress(number + 1);
-    }
-    let mut lines = Vec::new();
-    for (subject, [prompt, steps]) in subjects.iter().zip(comparisons) {
-        let name = subject.name.clone();
-        let [prompt_limit, step_limit] = subject.limits.map_or([None; 2], |limits| limits.map(Some));
-        lines.push(Line {
-            name: name.clone(),
-            phase: "prompt",
-            limit: prompt_limit,
-            comparison: prompt.summary(),
-        });
-        lines.push(Line { name, phase: "steps", limit: step_limit, comparison: steps.summary() });
+        let limit = (!subject.is_control).then_some(LIMIT);
+        for (phase, comparison) in ["prompt", "steps"].into_iter().zip(comparisons) {
+            lines.push(Line { name: name.clone(), phase, limit, comparison: comparison.summary() });
+        }
     }
     Ok(Tolerance { lines, chunks })
+}
+
+/// Bytes of the reference's logits of so many passages of so many tokens each.
+#[must_use]
+pub const fn kept_bytes(passages: usize, tokens: usize, vocab_size: usize) -> u64 {
+    let positions = (passages as u64).saturating_mul(tokens as u64);
+    positions.saturating_mul(vocab_size as u64).saturating_mul(size_of::<f32>() as u64)
 }
 
 /// The first logit whose bits differ.

@@ -165,8 +165,7 @@ fn product(stream: &Stream) -> Result<Ceiling, Error> {
 /// What the data sheet says of a device with this name.
 fn data_sheet(name: &str) -> Option<f64> {
     let words: Vec<_> = name.split(|c: char| !c.is_ascii_alphanumeric()).collect();
-    let found =
-        DATA_SHEETS.iter().find(|(device, _)| device.split(' ').all(|word| words.contains(&word)));
+    let found = DATA_SHEETS.iter().find(|(device, _)| device.split(' ').all(|word| words.contains(&word)));
     found.map(|&(_, rate)| rate * 1e12)
 }
 

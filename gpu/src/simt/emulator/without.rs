@@ -9,8 +9,8 @@ use half::f16;
 
 use super::Lane;
 use crate::simt::{
-    Accumulator, Contract, Dim3, Expectations, Global, Kernel, Launch, Layout, MatrixA, MatrixB, Shared,
-    Simt, Word, Word32,
+    Accumulator, Ampere, Contract, Dim3, Expectations, Global, Hopper, Kernel, Launch, Layout, MatrixA,
+    MatrixB, MatrixDescriptor, Shared, Simt, Word, Word32,
 };
 
 /// A word that can be left out.
@@ -22,6 +22,10 @@ pub enum LeftOut {
     CopyWait(u32),
     /// The n-th call of `warp_sync` by each thread.
     WarpSync(u32),
+    /// The n-th call of `mbarrier_wait` by each thread.
+    MBarrierWait(u32),
+    /// The n-th call of `wgmma_wait` by each thread.
+    WgmmaWait(u32),
     /// What the sums of products of f16 have that f16 does not: they are rounded to it each time.
     Accuracy,
     /// None.
@@ -69,6 +73,8 @@ struct Calls {
     barrier: Cell<u32>,
     copy_wait: Cell<u32>,
     warp_sync: Cell<u32>,
+    mbarrier_wait: Cell<u32>,
+    wgmma_wait: Cell<u32>,
 }
 
 /// The number of this call, and one more from now on.
@@ -187,6 +193,74 @@ impl Simt for Without<'_, '_> {
             wmma_load_c[L: Layout][L](tile: Shared<f32>, stride: u32) -> Accumulator;
             wmma_store_shared[L: Layout][L](tile: Shared<f32>, stride: u32, value: Accumulator) -> ();
             wmma_store_global[L: Layout][L](tile: Global<f32>, stride: u32, value: Accumulator) -> ();
+        }
+    }
+}
+
+impl Ampere for Without<'_, '_> {
+    fn mma_m16n8k16_bf16(self, a: [u32; 4], b: [u32; 2], c: [f32; 4]) -> [f32; 4] {
+        self.lane.mma_m16n8k16_bf16(a, b, c)
+    }
+
+    fn bf16x2_from_f32(self, low: f32, high: f32) -> u32 {
+        self.lane.bf16x2_from_f32(low, high)
+    }
+}
+
+impl Hopper for Without<'_, '_> {
+    unsafe fn mbarrier_wait(self, barrier: Shared<u64>, parity: u32) {
+        if self.left_out != LeftOut::MBarrierWait(next(&self.calls.mbarrier_wait)) {
+            // SAFETY: the caller's.
+            unsafe { self.lane.mbarrier_wait(barrier, parity) }
+        }
+    }
+
+    fn wgmma_wait<const PENDING: u32>(self) {
+        if self.left_out != LeftOut::WgmmaWait(next(&self.calls.wgmma_wait)) {
+            self.lane.wgmma_wait::<PENDING>();
+        }
+    }
+
+    unsafe fn wgmma_f16<A: Layout, B: Layout, const REGISTERS: usize>(
+        self,
+        d: &mut [f32; REGISTERS],
+        a: MatrixDescriptor,
+        b: MatrixDescriptor,
+        accumulate: bool,
+    ) {
+        // SAFETY: the caller's.
+        unsafe { self.lane.wgmma_f16::<A, B, REGISTERS>(d, a, b, accumulate) }
+        *d = self.sums(*d);
+    }
+
+    unsafe fn wgmma_f16_register_a<B: Layout, const REGISTERS: usize>(
+        self,
+        d: &mut [f32; REGISTERS],
+        a: [u32; 4],
+        b: MatrixDescriptor,
+        accumulate: bool,
+    ) {
+        // SAFETY: the caller's.
+        unsafe { self.lane.wgmma_f16_register_a::<B, REGISTERS>(d, a, b, accumulate) }
+        *d = self.sums(*d);
+    }
+
+    delegate! {
+        safe {
+            fence_mbarrier_init() -> ();
+            bulk_commit() -> ();
+            bulk_wait_read[const PENDING: u32][PENDING]() -> ();
+            fence_proxy_async() -> ();
+            wgmma_fence() -> ();
+            wgmma_commit() -> ();
+        }
+        unsafe {
+            mbarrier_init[][](barrier: Shared<u64>, arrivals: u32) -> ();
+            mbarrier_arrive[][](barrier: Shared<u64>) -> ();
+            mbarrier_arrive_expect[][](barrier: Shared<u64>, bytes: u32) -> ();
+            mbarrier_expect[][](barrier: Shared<u64>, bytes: u32) -> ();
+            bulk_load[T][T](to: Shared<T>, from: Global<T>, bytes: u32, barrier: Shared<u64>) -> ();
+            bulk_store[T][T](to: Global<T>, from: Shared<T>, bytes: u32) -> ();
         }
     }
 }

@@ -69,10 +69,17 @@ fn judge(args: &SubjectArgs, reference: &ReferenceArgs) -> anyhow::Result<Report
     let mut report = Report { model: opened.file.name(), device: opened.device_name(), ..Report::default() };
 
     let (_, rows) = parity::rows(args.device, &chosen(&[])?, args.quick)?;
-    let red: Vec<_> = rows.iter().filter(|row| !row.is_green()).collect();
+    let red: Vec<_> = rows.iter().filter(|row| row.is_red()).collect();
     let what = match red[..] {
         [] => {
-            format!("{} kernels, {} elements", rows.len(), rows.iter().map(|row| row.elements).sum::<usize>())
+            let (elements, missing) = (
+                rows.iter().map(|row| row.elements).sum::<usize>(),
+                rows.iter().filter(|row| row.unavailable.is_some()).count(),
+            );
+            let here = rows.len() - missing;
+            let not_here =
+                if missing > 0 { format!("; {missing} others need another GPU") } else { String::new() };
+            format!("{here} kernels, {elements} elements{not_here}")
         }
         [first, ..] => {
             let why = first.red.as_deref().unwrap_or("nothing was compared");

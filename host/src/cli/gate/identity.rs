@@ -1,9 +1,12 @@
 //! `lanemap gate identity`: a greedy stream against a recorded one.
 
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::subject::{Opened, SubjectArgs, kind_name};
+use anyhow::Context;
+
+use super::subject::{Opened, SubjectArgs};
 use crate::cli::output::to_stdout;
 use crate::gate::identity::{self, Baseline, Baselines, Fork, Key, Verdict};
 use crate::gate::{passage, tolerance};
@@ -33,7 +36,8 @@ pub(super) struct Args {
     #[arg(value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1 << 20))]
     tokens: Option<usize>,
 
-    /// Record the stream, in the place of one with the same key, and compare nothing
+    /// Record the stream, in the place of one with the same key, and compare nothing [default file: as of
+    /// --against]
     #[arg(long, value_name = "FILE", conflicts_with = "against", num_args = 0..=1)]
     record: Option<Option<PathBuf>>,
 
@@ -64,6 +68,20 @@ pub(super) struct Outcome {
     tokens: Vec<u32>,
     /// None if the stream was recorded.
     pub(super) verdict: Option<Verdict>,
+    /// How the stream came to be recorded; none if it was compared.
+    recorded: Option<Recorded>,
+}
+
+/// How a stream came to be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Recorded {
+    /// There was nothing to compare it with.
+    Missing,
+    /// That was asked for.
+    Asked,
+    /// That was asked for, and this build's own was there.
+    Replaced,
 }
 
 /// Runs `lanemap gate identity`.
@@ -106,7 +124,14 @@ pub(super) fn judge(
 ) -> anyhow::Result<Outcome> {
     let file = match file {
         Some(file) => file.to_owned(),
-        None => cache_folder()?.join("identity.json"),
+        None => {
+            let folder = cache_folder()?;
+            if mode != Mode::Against {
+                // The program's own, which need not be there yet; a folder that the user names must be.
+                fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            }
+            folder.join("identity.json")
+        }
     };
     let mut baselines = Baselines::read(&file)?;
     let (default_tokens, default_predict) = match (quick, opened.device) {
@@ -117,15 +142,9 @@ pub(super) fn judge(
     let generated = predict.unwrap_or(default_predict);
     let prompt = passage::tokens(&opened.tokenizer, tokens.unwrap_or(default_tokens));
     let options = opened.options()?;
-    let kinds = [options.prompt, options.step].map(kind_name);
     let key = Key {
         model: hex(&opened.file.gguf.sha256()),
-        device: format!(
-            "{}, activations {} in prompts, {} in steps",
-            opened.device_name(),
-            kinds[0],
-            kinds[1]
-        ),
+        device: format!("{}, {options}", opened.device_name()),
         build: identity::build(),
         prompt_tokens: prompt.len(),
         generated,
@@ -137,25 +156,39 @@ pub(super) fn judge(
             file.display()
         );
     }
+    if mode == Mode::Record || found.is_none() {
+        Baselines::check_writable(&file)?;
+    }
     let mut session = Session::new(opened.on_device(options)?, prompt.len() + generated)?;
     let steps = identity::stream(&mut session, &prompt, generated)?;
     let tokens = steps.iter().map(|step| step.token).collect();
     if let Some(recorded) = found.filter(|_| mode != Mode::Record) {
-        let limit = tolerance::limit(options.prompt).max(tolerance::limit(options.step));
-        let verdict = identity::compare(recorded, &steps, &key.build, limit);
+        let verdict = identity::compare(recorded, &steps, &key.build, tolerance::LIMIT);
         let baseline = Some(recorded.key.build.clone());
-        return Ok(Outcome { key, file, baseline, tokens, verdict: Some(verdict) });
+        return Ok(Outcome { key, file, baseline, tokens, verdict: Some(verdict), recorded: None });
     }
-    baselines.add(Baseline { key: key.clone(), steps });
+    let recorded = match (mode, baselines.add(Baseline { key: key.clone(), steps })) {
+        (Mode::Record, true) => Recorded::Replaced,
+        (Mode::Record, false) => Recorded::Asked,
+        (Mode::Auto | Mode::Against, _) => Recorded::Missing,
+    };
     baselines.write(&file)?;
-    Ok(Outcome { key, file, baseline: None, tokens, verdict: None })
+    let recorded = Some(recorded);
+    Ok(Outcome { key, file, baseline: None, tokens, verdict: None, recorded })
 }
 
 /// One word for the table of all gates, and what it means.
 pub(super) fn words(outcome: &Outcome) -> (&'static str, String) {
     let of = outcome.baseline.as_deref().unwrap_or_default();
     match &outcome.verdict {
-        None => ("recorded", format!("no baseline was there: recorded in {}", outcome.file.display())),
+        None => {
+            let how = match outcome.recorded {
+                Some(Recorded::Replaced) => "the stream takes the place of this build's own in",
+                Some(Recorded::Asked) => "the stream is now a baseline in",
+                Some(Recorded::Missing) | None => "no baseline was there, the stream is one now, in",
+            };
+            ("recorded", format!("{how} {}", outcome.file.display()))
+        }
         Some(Verdict::Same { drift }) => {
             ("green", format!("{} tokens as {of} had them, drift {drift:.2e}", outcome.tokens.len()))
         }

@@ -3,7 +3,6 @@
 mod all;
 mod identity;
 mod parity;
-mod place;
 mod subject;
 mod tolerance;
 

@@ -1,12 +1,13 @@
 //! `lanemap gate parity`: the kernels that models use against f64.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 
-use super::place::Place;
 use crate::cli::UsageError;
+use crate::cli::device::{Device, Emulator};
 use crate::cli::output::to_stdout;
 use crate::cuda::Emulated;
 use crate::gate::parity::{Check, Extent, Row, SEED};
@@ -15,11 +16,12 @@ use crate::gate::parity::{Check, Extent, Row, SEED};
 ///
 /// One line a kernel: how many cases and elements were compared, and the element that comes nearest to its
 /// bound, with what was found, what was expected, and by how much they may differ. A NaN is within no bound.
+/// Kernels that this device cannot run are named, and are not red.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// auto (the first GPU, else the emulator), emulator, cuda or cuda:N
-    #[arg(long, value_name = "DEVICE", default_value_t = Place::Auto)]
-    device: Place,
+    #[arg(long, value_name = "DEVICE", default_value_t = Device::Auto)]
+    device: Device<Emulator>,
 
     /// Only this kernel, or this family; can be repeated (see `--list`)
     #[arg(long, value_name = "NAME")]
@@ -57,8 +59,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         return to_stdout(list);
     }
     let (device, rows) = rows(args.device, &chosen(&args.kernel)?, args.quick)?;
-    let red: Vec<_> = rows.iter().filter(|row| !row.is_green()).collect();
-    let report = Report { device: &device, seed: SEED, green: red.is_empty(), kernels: &rows };
+    let green = !rows.iter().any(Row::is_red);
+    let report = Report { device: &device, seed: SEED, green, kernels: &rows };
     to_stdout(|out| {
         if args.json {
             serde_json::to_writer(&mut *out, &report)?;
@@ -94,23 +96,32 @@ pub(super) fn chosen(names: &[String]) -> anyhow::Result<Vec<Check>> {
 ///
 /// # Errors
 /// When the device cannot be had.
-pub(super) fn rows(place: Place, checks: &[Check], quick: bool) -> anyhow::Result<(String, Vec<Row>)> {
+pub(super) fn rows(
+    device: Device<Emulator>,
+    checks: &[Check],
+    quick: bool,
+) -> anyhow::Result<(String, Vec<Row>)> {
     let bar = ProgressBar::new(checks.len() as u64);
-    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} kernels, {eta} left")?);
-    let done = |row: Row| {
+    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} kernels, {eta} left, {msg}")?);
+    // From the start: the first kernel may take a while, and the time goes on within one.
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let shown = |check: &Check, run: &dyn Fn() -> Row| {
+        bar.set_message(check.kernel());
+        let row = run();
         bar.inc(1);
         row
     };
-    let rows = match place.device()? {
+    let rows = match device.gpu()? {
         Some(device) => {
             let stream = device.stream()?;
             let extent = if quick { Extent::Quick } else { Extent::Large };
-            let rows = checks.iter().map(|check| done(check.run(&stream, extent))).collect();
+            let rows = checks.iter().map(|check| shown(check, &|| check.run(&stream, extent))).collect();
             (device.description().name.clone(), rows)
         }
         None => {
             let extent = if quick { Extent::Quick } else { Extent::All };
-            let rows = checks.par_iter().map(|check| done(check.run(&Emulated::new(), extent))).collect();
+            let on_emulator = |check: &Check| shown(check, &|| check.run(&Emulated::new(), extent));
+            let rows = checks.par_iter().map(on_emulator).collect();
             ("the emulator".to_owned(), rows)
         }
     };
@@ -123,7 +134,7 @@ pub(super) fn rows(place: Place, checks: &[Check], quick: bool) -> anyhow::Resul
 /// # Errors
 /// That one.
 pub(super) fn verdict(rows: &[Row]) -> anyhow::Result<()> {
-    let red: Vec<_> = rows.iter().filter(|row| !row.is_green()).map(|row| row.kernel.as_str()).collect();
+    let red: Vec<_> = rows.iter().filter(|row| row.is_red()).map(|row| row.kernel.as_str()).collect();
     anyhow::ensure!(red.is_empty(), "parity is red: {}", red.join(", "));
     Ok(())
 }
@@ -138,7 +149,11 @@ pub(super) fn table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
     writeln!(out, "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |")?;
     for row in rows {
         let Row { kernel, cases, elements, worst, .. } = row;
-        let verdict = if row.is_green() { "green" } else { "RED" };
+        let verdict = match (row.is_red(), &row.unavailable) {
+            (true, _) => "RED",
+            (false, Some(_)) => "not here",
+            (false, None) => "green",
+        };
         let numbers = worst.as_ref().map_or_else(
             || "- | - | - | -".to_owned(),
             |worst| {
@@ -148,10 +163,14 @@ pub(super) fn table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
         );
         writeln!(out, "| `{kernel}` | {cases} | {elements} | {numbers} | {verdict} |")?;
     }
-    let red: Vec<_> = rows.iter().filter(|row| !row.is_green()).collect();
-    let (red_count, all) = (red.len(), rows.len());
-    writeln!(out, "\n{} of {all} kernels are green", all - red_count)?;
-    for row in red {
+    let green = rows.iter().filter(|row| row.is_green()).count();
+    writeln!(out, "\n{green} of {} kernels are green", rows.len())?;
+    for row in rows {
+        if let Some(why) = &row.unavailable {
+            writeln!(out, "not here: {why}")?;
+        }
+    }
+    for row in rows.iter().filter(|row| row.is_red()) {
         let why = row.red.as_deref().unwrap_or("nothing was compared");
         writeln!(out, "RED `{}`: {why}", row.kernel)?;
     }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 
-use super::place::Place;
 use crate::backend::Backend;
+use crate::cli::device::{Device as Choice, Emulator};
 use crate::cli::load::ModelFile;
 use crate::cli::machine::ModelArgs;
 use crate::cpu::{CpuBackend, CpuOptions};
-use crate::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
+use crate::cuda::backend::{GpuBackend, GpuOptions};
 use crate::cuda::{Device, Emulated};
 use crate::model::Model;
 use crate::tokenizer::Tokenizer;
@@ -21,8 +21,8 @@ pub(super) struct SubjectArgs {
     model: ModelArgs,
 
     /// auto (the first GPU, else the emulator), emulator, cuda or cuda:N
-    #[arg(long, value_name = "DEVICE", default_value_t = Place::Auto)]
-    pub(super) device: Place,
+    #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
+    pub(super) device: Choice<Emulator>,
 
     /// Fewer and shorter prompts: seconds on the emulator with a small model
     #[arg(long)]
@@ -56,7 +56,7 @@ impl SubjectArgs {
     /// # Errors
     /// When either cannot be had.
     pub(super) fn open(&self) -> anyhow::Result<Opened> {
-        let device = self.device.device()?;
+        let device = self.device.gpu()?;
         let file = ModelFile::open(self.model.source()?)?;
         let (model, tokenizer) = (file.model()?, file.tokenizer()?);
         Ok(Opened { file, model, tokenizer, device })
@@ -100,14 +100,5 @@ impl Opened {
     pub(super) fn on_cpu(&self, threads: usize, exact: bool) -> anyhow::Result<Box<dyn Backend>> {
         let options = CpuOptions { threads, exact };
         Ok(Box::new(CpuBackend::new(Arc::clone(&self.model), options).context("the CPU's reference")?))
-    }
-}
-
-/// What a kind of activations is called.
-pub(super) const fn kind_name(kind: ActivationKind) -> &'static str {
-    match kind {
-        ActivationKind::F16 => "f16",
-        ActivationKind::F16Wgmma => "f16 through wgmma",
-        ActivationKind::Q8 => "8-bit",
     }
 }

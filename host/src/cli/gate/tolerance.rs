@@ -4,12 +4,13 @@ use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::subject::{Opened, ReferenceArgs, SubjectArgs, kind_name};
+use super::subject::{Opened, ReferenceArgs, SubjectArgs};
+use crate::cli::UsageError;
 use crate::cli::output::to_stdout;
 use crate::cuda::backend::{ActivationKind, GpuOptions};
 use crate::gate::compare::{Flip, Summary};
 use crate::gate::passage::Passage;
-use crate::gate::tolerance::{self, CLEAR_GAP, Line, Subject, Tolerance};
+use crate::gate::tolerance::{self, CLEAR_GAP, Line, Make, Subject, Tolerance, kept_bytes};
 use crate::session::Session;
 
 /// Hold a model on a GPU, or on the emulator, against the CPU's exact mode
@@ -30,6 +31,9 @@ pub(super) struct Args {
     #[command(flatten)]
     size: SizeArgs,
 }
+
+/// The most that the reference's logits may take.
+const KEPT_BYTES: u64 = 8_000_000_000;
 
 /// How much is compared.
 #[derive(Debug, Default, clap::Args)]
@@ -102,42 +106,42 @@ pub(super) fn judge(
     let passages = size.passages.unwrap_or(passages);
     let (tokens, steps) = (size.tokens.unwrap_or(tokens), size.steps.unwrap_or(steps));
     let context = tokens + steps;
+    let kept = kept_bytes(passages, context, opened.model.config().vocab_size);
+    if kept > KEPT_BYTES {
+        let message = format!(
+            "{passages} passages of {context} tokens: the reference's logits take {:.1} GB, at most {:.1}: take \
+             fewer --passages, --tokens or --steps",
+            kept as f64 / 1e9,
+            KEPT_BYTES as f64 / 1e9
+        );
+        return Err(UsageError(message).into());
+    }
     let passages = Passage::some(&opened.tokenizer, passages, [tokens, steps]);
     let options = opened.options()?;
     let mut reference = Session::new(opened.on_cpu(threads, true)?, context)?;
-    let device =
-        |options: GpuOptions| Session::new(opened.on_device(options)?, context).map_err(anyhow::Error::from);
+    let device = |options: GpuOptions| -> Box<Make<'_>> {
+        Box::new(move || Ok(Session::new(opened.on_device(options)?, context)?))
+    };
     let other = |kind| match kind {
         ActivationKind::F16 => ActivationKind::Q8,
         ActivationKind::Q8 | ActivationKind::F16Wgmma => ActivationKind::F16,
     };
-    let named = |role: &str, options: GpuOptions| {
-        format!(
-            "{role}: activations {} in prompts, {} in steps",
-            kind_name(options.prompt),
-            kind_name(options.step)
-        )
-    };
+    let named = |role: &str, options: GpuOptions| format!("{role}: {options}");
     let exchanged = GpuOptions { prompt: other(options.prompt), step: other(options.step) };
-    let limits = |options: GpuOptions| [options.prompt, options.step].map(tolerance::limit);
-    let mut subjects = [
-        Subject {
-            name: named("the device", options),
-            session: device(options)?,
-            limits: Some(limits(options)),
-        },
-        Subject { name: named("control", exchanged), session: device(exchanged)?, limits: None },
+    let subjects = [
+        Subject { name: named("the device", options), session: device(options), is_control: false },
+        Subject { name: named("control", exchanged), session: device(exchanged), is_control: true },
         Subject {
             name: "control: the CPU's 8-bit mode".to_owned(),
-            session: Session::new(opened.on_cpu(threads, false)?, context)?,
-            limits: None,
+            session: Box::new(|| Ok(Session::new(opened.on_cpu(threads, false)?, context)?)),
+            is_control: true,
         },
     ];
-    let bar = ProgressBar::new(passages.len() as u64);
+    let bar = ProgressBar::new((subjects.len() * passages.len()) as u64);
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} passages, {eta} left")?);
     bar.tick();
     let result =
-        tolerance::run(&mut reference, &mut subjects, &passages, &mut |done| bar.set_position(done as u64));
+        tolerance::run(&mut reference, &subjects, &passages, &mut |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     Ok(result?)
 }

@@ -21,6 +21,7 @@ mod rows;
 mod weights;
 mod workspace;
 
+use std::fmt;
 use std::sync::Arc;
 
 pub use rows::ActivationKind;
@@ -59,6 +60,12 @@ impl GpuOptions {
             Some(WGMMA) => Self { prompt: ActivationKind::F16Wgmma, ..Self::default() },
             _ => Self::default(),
         }
+    }
+}
+
+impl fmt::Display for GpuOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "activations {} in prompts, {} in steps", self.prompt, self.step)
     }
 }
 
@@ -214,14 +221,7 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
     }
 
     fn description(&self) -> String {
-        let name = |kind| match kind {
-            ActivationKind::F16 => "f16",
-            ActivationKind::F16Wgmma => "f16 (wgmma)",
-            ActivationKind::Q8 => "8-bit",
-        };
-        let GpuOptions { prompt, step } = self.options;
-        let (device, prompt, step) = (self.queue.description(), name(prompt), name(step));
-        format!("{device}, activations {prompt} in prompts, {step} in steps")
+        format!("{}, {}", self.queue.description(), self.options)
     }
 
     fn device(&self) -> String {

@@ -1,6 +1,8 @@
 //! Activations on their way into a product: rows of f16 or of 8-bit quants, and the products that take
 //! them.
 
+use std::fmt;
+
 use bytemuck::Pod;
 use gpu::product::{Activations, AsF16, AsF16Panels, AsQ8, PanelF16};
 use half::f16;
@@ -19,6 +21,24 @@ pub enum ActivationKind {
     /// Two quants of 8 bits a value, with one scale for 32 of them, see [`gpu::product::activations`]: for steps.
     /// A prompt takes as long as its tokens do one by one, in eights.
     Q8,
+}
+
+impl ActivationKind {
+    /// The name, on the command line too.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::F16Wgmma => "f16-wgmma",
+            Self::Q8 => "q8",
+        }
+    }
+}
+
+impl fmt::Display for ActivationKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// Does something with `$R` standing for the element of rows of a kind.

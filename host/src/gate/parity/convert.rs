@@ -1,5 +1,6 @@
-//! `convert_f16` and `convert_q8` against the rounding that they promise, to the bit.
+//! `convert_f16`, `convert_f16_panels` and `convert_q8` against the rounding that they promise, to the bit.
 
+use gpu::product::PanelF16;
 use half::f16;
 
 use super::Parity;
@@ -14,6 +15,8 @@ use crate::gate::random::normals;
 pub enum Convert {
     /// To f16.
     F16,
+    /// To f16 in panels.
+    Panels,
     /// To 8-bit quants.
     Q8,
 }
@@ -22,12 +25,13 @@ impl Parity for Convert {
     const FAMILY: &'static str = "convert";
 
     fn all() -> Vec<Self> {
-        vec![Self::F16, Self::Q8]
+        vec![Self::F16, Self::Panels, Self::Q8]
     }
 
     fn kernel(&self) -> String {
         match self {
             Self::F16 => "convert_f16".to_owned(),
+            Self::Panels => "convert_f16_panels".to_owned(),
             Self::Q8 => "convert_q8".to_owned(),
         }
     }
@@ -41,21 +45,25 @@ impl Parity for Convert {
             // Ties, overflow, subnormals, zeros.
             x[..8].copy_from_slice(&[1.000_488_3, 1.001_464_8, 65_519.9, 65_520.0, 3e-8, 2e-8, -0.0, -1e30]);
             let input = trial.input("input", &x, 16)?;
+            let halves = || x.iter().map(|&x| f16::from_f32(x).to_f32()).collect();
             let (found, expected): (_, Vec<f32>) = match self {
                 Self::F16 => {
                     let out: Vec<f16> = trial.output(&case, rows * width, 16, |queue, out| {
                         Ok(ops::convert_f16(queue, out, input.view(), shape)?)
                     })?;
-                    (
-                        <f16 as Form>::values(&out, [rows, width]),
-                        x.iter().map(|&x| f16::from_f32(x).to_f32()).collect(),
-                    )
+                    (<f16 as Form>::values(&out, shape), halves())
+                }
+                Self::Panels => {
+                    let out = trial.output(&case, PanelF16::elements(rows, width), 16, |queue, out| {
+                        Ok(ops::convert_f16_panels(queue, out, input.view(), shape)?)
+                    })?;
+                    (PanelF16::values(&out, shape), halves())
                 }
                 Self::Q8 => {
                     let out = trial.output(&case, Q8::elements(rows, width), 16, |queue, out| {
                         Ok(ops::convert_q8(queue, out, input.view(), shape)?)
                     })?;
-                    (Q8::values(&out, [rows, width]), x.chunks_exact(32).flat_map(rounded_to_q8).collect())
+                    (Q8::values(&out, shape), x.chunks_exact(32).flat_map(rounded_to_q8).collect())
                 }
             };
             let found = found.map_err(|what| Red::wrong(&case, what))?;

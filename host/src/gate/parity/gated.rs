@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use gpu::activation::Gate;
+use gpu::product::PanelF16;
 use half::f16;
 
 use super::Parity;
@@ -84,5 +85,7 @@ impl<F: Form> Parity for Gated<F> {
 pub type GatedF32 = Gated<f32>;
 /// The kernel that writes f16.
 pub type GatedF16 = Gated<f16>;
+/// The kernel that writes f16 in panels.
+pub type GatedPanels = Gated<PanelF16>;
 /// The kernel that writes 8-bit quants.
 pub type GatedQ8 = Gated<Q8>;

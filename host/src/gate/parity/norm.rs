@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use gpu::product::PanelF16;
 use half::f16;
 
 use super::Parity;
@@ -165,5 +166,7 @@ impl<F: Form> Parity for Norm<F> {
 pub type NormF32 = Norm<f32>;
 /// The kernel that writes f16.
 pub type NormF16 = Norm<f16>;
+/// The kernel that writes f16 in panels.
+pub type NormPanels = Norm<PanelF16>;
 /// The kernel that writes 8-bit quants.
 pub type NormQ8 = Norm<Q8>;

@@ -1,7 +1,9 @@
-//! `matmul_f16_<format>` against the operands' product, summed in f64.
+//! `matmul_f16_<format>` and `matmul_f16_wgmma` against the operands' product, summed in f64.
 
-use gpu::product::MatmulF16Quant;
+use bytemuck::Pod;
+use gpu::product::{MatmulF16Quant, MatmulF16Wgmma, PanelF16};
 use gpu::quant::{Format, with_block};
+use gpu::simt::Contract;
 use half::f16;
 
 use super::trial::{Red, Trial};
@@ -9,8 +11,10 @@ use super::{Parity, suffix};
 use crate::cuda::ops::{self, PlaneMatrix};
 use crate::cuda::{Error, Noted, Queue, View, ViewMut};
 use crate::gate::bounds::{EPSILON, FIRST_ORDER, roundings_of_a_product, tensor_core_error};
+use crate::gate::form::in_panels;
 use crate::gate::guarded::Guarded;
 use crate::gate::matrix::{Matrix, Rows};
+use crate::gate::random::normals;
 
 /// The kernel for f16 rows and weights of a format.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +23,10 @@ pub struct MatmulF16 {
     /// With the tiles for few rows.
     few: bool,
 }
+
+/// A kernel for rows and weights of f16 in panels, by half the columns of its tiles.
+#[derive(Clone, Copy, Debug)]
+pub struct MatmulWgmma<const REGISTERS: usize>;
 
 /// `[m, n, k]`: of numbers a chunk. Then parts of a piece and odd numbers of pieces, where the format has
 /// such rows, and more than two slabs; edges of tiles of `m × n`.
@@ -45,15 +53,15 @@ impl Parity for MatmulF16 {
     }
 
     fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
-        let roundings = roundings_of_a_product(trial.queue());
         let tile_m = if self.few { 32 } else { 128 };
-        for shape @ [m, _, k] in shapes(trial, self.format, [tile_m, 128]) {
+        for [m, n, k] in shapes(trial, self.format, [tile_m, 128]) {
             let rows = Rows::<f16>::random(m, k, &mut trial.random);
             let launch = |queue: &Noted<'_, Q>,
                           out: ViewMut<'_, f32>,
                           input: View<'_, f16>,
-                          weights: PlaneMatrix<'_>,
+                          weights: View<'_, u8>,
                           bias: Option<View<'_, f32>>| {
+                let weights = PlaneMatrix { bytes: weights, format: self.format, rows: n, columns: k };
                 // By name, whatever the number of rows.
                 with_block!(self.format, B => if self.few {
                     let kernel = MatmulF16Quant::<B, 32>::new;
@@ -63,54 +71,123 @@ impl Parity for MatmulF16 {
                     ops::matmul_f16_quant_by(queue, out, input, weights, bias, m, kernel)
                 })
             };
-            let rounded = |weight: f32| f16::from_f32(weight).to_f32();
-            let error = |factors: &[(f64, f64)], _: &[f64]| tensor_core_error(factors, roundings);
-            play(trial, self.format, shape, &rows, rounded, error, launch)?;
+            let matrix = Matrix::random(self.format, [n, k], &mut trial.random);
+            let operands = Operands {
+                input: &rows.elements,
+                rows: &rows.values,
+                weights: &matrix.planes,
+                matrix: &matrix,
+            };
+            operands.play(trial, m, launch)?;
         }
         Ok(())
     }
 }
 
-/// A shape, with a bias and without one.
-fn play<Q: Queue, E: bytemuck::Pod>(
-    trial: &mut Trial<'_, Q>,
-    format: Format,
-    [m, n, k]: [usize; 3],
-    rows: &Rows<E>,
-    multiplied: impl Fn(f32) -> f32,
-    error: impl Fn(&[(f64, f64)], &[f64]) -> f64,
-    launch: impl Fn(
-        &Noted<'_, Q>,
-        ViewMut<'_, f32>,
-        View<'_, E>,
-        PlaneMatrix<'_>,
-        Option<View<'_, f32>>,
-    ) -> Result<(), Error>,
-) -> Result<(), Red> {
-    let plain = Matrix::random(format, [n, k], &mut trial.random);
-    let weights: Vec<f64> = plain.values.iter().map(|&weight| multiplied(weight).into()).collect();
-    let mins = plain.mins();
-    let biased = plain.clone().with_bias(&mut trial.random);
-    let input = trial.input("input", &rows.elements, 16)?;
-    let bytes = trial.input("weights", &plain.planes, 16)?;
-    for matrix in [plain, biased] {
-        let bias = matrix.bias.as_ref().map(|bias| trial.input("bias", bias, 4)).transpose()?;
-        let case = format!("{m} × {n} × {k}{}", if bias.is_some() { ", with a bias" } else { "" });
-        let found = trial.output(&case, m * n, 8, |queue, out| {
-            let planes = PlaneMatrix { bytes: bytes.view(), format, rows: n, columns: k };
-            Ok(launch(queue, out, input.view(), planes, bias.as_ref().map(Guarded::view))?)
-        })?;
-        let (mut expected, mut bounds) = (Vec::with_capacity(m * n), Vec::with_capacity(m * n));
-        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
-            let (row, column) = (&rows.values[i * k..][..k], j * k..(j + 1) * k);
-            let factors: Vec<_> = row.iter().copied().zip(weights[column.clone()].iter().copied()).collect();
-            let bias = matrix.bias.as_ref().map(|bias| f64::from(bias[j]));
-            let exact = factors.iter().map(|(x, w)| x * w).sum::<f64>() + bias.unwrap_or(0.0);
-            let of_bias = if bias.is_some() { FIRST_ORDER * EPSILON * exact.abs() } else { 0.0 };
-            bounds.push(error(&factors, &mins[column]) + of_bias);
-            expected.push(exact);
-        }
-        trial.compare(&case, &found, &expected, |i| bounds[i])?;
+impl<const REGISTERS: usize> Parity for MatmulWgmma<REGISTERS> {
+    const FAMILY: &'static str = "wgmma";
+
+    fn all() -> Vec<Self> {
+        vec![Self]
     }
-    Ok(())
+
+    fn kernel(&self) -> String {
+        MatmulF16Wgmma::<REGISTERS>::NAME.to_owned()
+    }
+
+    fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
+        let tile = [128, 2 * REGISTERS];
+        // The kernel sees f16, the numbers are those of a format.
+        let quick = [Format::F16, Format::Q4_K];
+        let others: Vec<_> = Format::ALL.into_iter().filter(|format| !quick.contains(format)).collect();
+        let of = |format| shapes(trial, format, tile).into_iter().map(move |shape| (format, shape));
+        let mut cases: Vec<_> = trial.cases(&quick, &others, &[]).into_iter().flat_map(of).collect();
+        // Edges of tiles, of which some blocks have two.
+        cases.push((Format::BF16, [tile[0] + 1, tile[1] + 3, 72]));
+        for (format, [m, n, k]) in cases {
+            let rows = Rows::<f16>::random(m, k, &mut trial.random);
+            let matrix = Matrix::random(format, [n, k], &mut trial.random);
+            let halves: Vec<f16> = matrix.values.iter().map(|&weight| f16::from_f32(weight)).collect();
+            let launch = |queue: &Noted<'_, Q>,
+                          out: ViewMut<'_, f32>,
+                          input: View<'_, PanelF16>,
+                          weights: View<'_, PanelF16>,
+                          bias: Option<View<'_, f32>>| {
+                ops::matmul_f16_wgmma_by::<REGISTERS>(queue, out, input, weights, bias, [m, n, k])
+            };
+            let operands = Operands {
+                input: &in_panels(&rows.elements, [m, k]),
+                rows: &rows.values,
+                weights: &in_panels(&halves, [n, k]),
+                matrix: &matrix,
+            };
+            operands.play(trial, m, launch)?;
+        }
+        Ok(())
+    }
+}
+
+/// The kernel that has tiles of 256 columns.
+pub type MatmulWgmmaWide = MatmulWgmma<128>;
+/// The kernel that has tiles of 128 columns.
+pub type MatmulWgmmaNarrow = MatmulWgmma<64>;
+
+/// What is multiplied.
+struct Operands<'a, E, W> {
+    /// The input as the kernel reads it.
+    input: &'a [E],
+    /// Its values, `m × k`.
+    rows: &'a [f64],
+    /// The weights as the kernel reads them.
+    weights: &'a [W],
+    /// What they were made of, and are but for the rounding to f16.
+    matrix: &'a Matrix,
+}
+
+impl<E: Pod, W: Pod> Operands<'_, E, W> {
+    /// Their product, of `m` rows, without a bias and with one.
+    fn play<Q: Queue>(
+        &self,
+        trial: &mut Trial<'_, Q>,
+        m: usize,
+        launch: impl Fn(
+            &Noted<'_, Q>,
+            ViewMut<'_, f32>,
+            View<'_, E>,
+            View<'_, W>,
+            Option<View<'_, f32>>,
+        ) -> Result<(), Error>,
+    ) -> Result<(), Red> {
+        let (format, [n, k]) = (self.matrix.format, self.matrix.shape);
+        let roundings = roundings_of_a_product(trial.queue());
+        let multiplied: Vec<f64> =
+            self.matrix.values.iter().map(|&weight| f16::from_f32(weight).to_f64()).collect();
+        let biases = normals(&mut trial.random, n);
+        let input = trial.input("input", self.input, 16)?;
+        let weights = trial.input("weights", self.weights, 16)?;
+        let (mut sums, mut bounds) = (Vec::with_capacity(m * n), Vec::with_capacity(m * n));
+        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
+            let (row, column) = (&self.rows[i * k..][..k], j * k..(j + 1) * k);
+            let factors: Vec<_> = row.iter().copied().zip(multiplied[column].iter().copied()).collect();
+            sums.push(factors.iter().map(|(x, w)| x * w).sum::<f64>());
+            bounds.push(tensor_core_error(&factors, roundings));
+        }
+        for biases in [None, Some(&biases)] {
+            let bias = biases.map(|biases| trial.input("bias", biases, 4)).transpose()?;
+            let with = if bias.is_some() { ", with a bias" } else { "" };
+            let case = format!("{m} × {n} × {k} of {format}{with}");
+            let found = trial.output(&case, m * n, 8, |queue, out| {
+                Ok(launch(queue, out, input.view(), weights.view(), bias.as_ref().map(Guarded::view))?)
+            })?;
+            let Some(biases) = biases else {
+                trial.compare(&case, &found, &sums, |i| bounds[i])?;
+                continue;
+            };
+            let biased = |(i, sum): (usize, &f64)| sum + f64::from(biases[i % n]);
+            let expected: Vec<f64> = sums.iter().enumerate().map(biased).collect();
+            let rounding = |i: usize| FIRST_ORDER * EPSILON * expected[i].abs();
+            trial.compare(&case, &found, &expected, |i| bounds[i] + rounding(i))?;
+        }
+        Ok(())
+    }
 }

@@ -1,6 +1,7 @@
 //! `attn_decode` and `attn_combine` against f64.
 
 use gpu::attention::{KvPlace, Scaling, Sight};
+use gpu::product::PanelF16;
 use half::f16;
 
 use super::Parity;
@@ -195,6 +196,8 @@ pub enum StepAttention {
     CombineF32,
     /// To f16.
     CombineF16,
+    /// To f16 in panels.
+    CombinePanels,
     /// To 8-bit quants.
     CombineQ8,
 }
@@ -204,7 +207,8 @@ impl Parity for StepAttention {
 
     fn all() -> Vec<Self> {
         let decode = PREFILL_HEAD_SIZES.into_iter().map(Self::Decode);
-        decode.chain([Self::CombineF32, Self::CombineF16, Self::CombineQ8]).collect()
+        let combine = [Self::CombineF32, Self::CombineF16, Self::CombinePanels, Self::CombineQ8];
+        decode.chain(combine).collect()
     }
 
     fn kernel(&self) -> String {
@@ -213,6 +217,7 @@ impl Parity for StepAttention {
             Self::Decode(head_size) => format!("attn_decode_hd{head_size}"),
             Self::CombineF32 => "attn_combine_f32".to_owned(),
             Self::CombineF16 => "attn_combine_f16".to_owned(),
+            Self::CombinePanels => "attn_combine_f16_panels".to_owned(),
             Self::CombineQ8 => "attn_combine_q8".to_owned(),
         }
     }
@@ -226,6 +231,7 @@ impl Parity for StepAttention {
             for problem in trial.cases(&quick, &more, &[]) {
                 match self {
                     Self::CombineF16 => problem.play::<f16, Q>(trial)?,
+                    Self::CombinePanels => problem.play::<PanelF16, Q>(trial)?,
                     Self::CombineQ8 => problem.play::<Q8, Q>(trial)?,
                     _ => problem.play::<f32, Q>(trial)?,
                 }
