@@ -39,6 +39,9 @@ pub(super) trait Bytes: fmt::Debug + Send + Sync {
     fn read(&self, into: &mut [u8]) -> Result<(), Error>;
 }
 
+/// What buffers are aligned to, in bytes.
+pub(super) const ALIGN: usize = 256;
+
 /// Elements in the memory of a device or an emulator, aligned to 256 bytes.
 ///
 /// Freeing it waits for what still uses it. Memory that a [`Graph`](super::Graph) may have noted
@@ -133,6 +136,20 @@ impl<T: Pod> Buffer<T> {
         let Range { start, end } = range;
         assert!(start <= end && end <= self.len, "{start}..{end} is not inside 0..{}", self.len);
         (Global::from_address(self.bytes.address()).at(start as u64), end - start)
+    }
+}
+
+impl Buffer<u8> {
+    /// The same bytes as elements of another type.
+    ///
+    /// # Panics
+    /// If they are no whole number of them.
+    #[must_use]
+    pub fn cast<T: Pod>(self) -> Buffer<T> {
+        const { assert!(align_of::<T>() <= ALIGN) };
+        let (elements, rest) = (self.len / size_of::<T>(), self.len % size_of::<T>());
+        assert_eq!(rest, 0, "{} bytes are no whole number of elements of {}", self.len, size_of::<T>());
+        Buffer::new(self.bytes, elements)
     }
 }
 
