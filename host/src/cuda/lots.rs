@@ -164,30 +164,37 @@ pub(super) fn upload<C: Copies>(
                 let _ = orders.send((lot, stage));
             }
         };
-        for _ in 0..lots.len().min(LOTS_A_THREAD * threads) {
-            order(timed(&mut waits.staging, || copies.stage(stage_bytes))?);
-        }
+        let (mut stages, most_stages) = (0, lots.len().min(LOTS_A_THREAD * threads));
         let mut under_way = VecDeque::new();
-        let mut finish = |copies: &mut C, (bytes, copy)| {
-            order(timed(&mut waits.copying, || copies.finish(copy))?);
-            progress(bytes);
-            Ok::<_, Error>(())
-        };
         for _ in 0..lots.len() {
-            let (lot, stage) = match timed(&mut waits.making, || to_copy.recv()) {
-                Ok(Ok(made)) => made,
-                Ok(Err(panic)) => resume_unwind(panic),
-                Err(mpsc::RecvError) => unreachable!("a sender lives as long as this function"),
+            // Memory is locked only while there is nothing to copy.
+            let result = loop {
+                match to_copy.try_recv() {
+                    Ok(result) => break result,
+                    Err(_) if stages < most_stages => {
+                        order(timed(&mut waits.staging, || copies.stage(stage_bytes))?);
+                        stages += 1;
+                    }
+                    Err(_) => match timed(&mut waits.making, || to_copy.recv()) {
+                        Ok(result) => break result,
+                        Err(mpsc::RecvError) => unreachable!("a sender lives as long as this function"),
+                    },
+                }
             };
+            let (lot, stage) = result.unwrap_or_else(|panic| resume_unwind(panic));
             under_way.push_back((lot.byte_len(), copies.begin(lot.place(), stage)?));
             // Those behind the oldest go on while that is waited for.
-            if under_way.len() > threads
-                && let Some(oldest) = under_way.pop_front()
+            if under_way.len() > stages / LOTS_A_THREAD
+                && let Some((bytes, copy)) = under_way.pop_front()
             {
-                finish(copies, oldest)?;
+                order(timed(&mut waits.copying, || copies.finish(copy))?);
+                progress(bytes);
             }
         }
-        under_way.into_iter().try_for_each(|copy| finish(copies, copy))?;
+        for (bytes, copy) in under_way {
+            timed(&mut waits.copying, || copies.finish(copy))?;
+            progress(bytes);
+        }
         Ok(waits)
     })
 }
@@ -205,7 +212,7 @@ mod tests {
     /// Parts of every kind: many small ones, several lots long, of units larger than a lot, without bytes.
     fn parts() -> Vec<Part> {
         let large = [
-            part(3 * LOT_BYTES + 700, 100),
+            part(100 * (3 * LOT_BYTES / 100 + 7), 100),
             part(0, 4),
             part(4 * (LOT_BYTES + 12), LOT_BYTES + 12),
             part(LOT_BYTES, 1),
