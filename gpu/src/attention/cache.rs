@@ -100,12 +100,12 @@ mod tests {
 
     use super::*;
     use crate::simt::emulator::{Emulator, Memory};
-    use crate::simt::{Contract, Dim3, Expectations, Kernel, Launch};
+    use crate::simt::{Contract, Dim3, Expectations, Kernel, Launch, WARP_LANES};
 
     /// What stands for a row that is left alone.
     const NOWHERE: [u64; 3] = [u64::MAX; 3];
 
-    /// Where each row stands: bytes from the first key, from the first value, and its position.
+    /// Where each of at most 32 rows stands: bytes from the first key, from the first value, and its position.
     #[derive(Clone, Copy)]
     struct Find {
         out: Global<u64>,
@@ -119,13 +119,16 @@ mod tests {
             Expectations { instructions: &[], registers: 255, local_memory: false };
 
         fn launch(&self) -> Launch {
-            Launch { grid: Dim3::linear(1), threads: self.rows, shared_bytes: 0 }
+            Launch { grid: Dim3::linear(1), threads: WARP_LANES, shared_bytes: 0 }
         }
     }
 
     impl<S: Simt> Kernel<S> for Find {
         unsafe fn run(self, s: S) {
             let row = s.thread();
+            if row >= self.rows {
+                return;
+            }
             let KvCache { keys, values, .. } = self.cache;
             // SAFETY: there is a place and three words of the output for each thread.
             unsafe {
