@@ -201,6 +201,8 @@ pub(super) fn upload<C: Copies>(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
     use std::cell::Cell;
 
     use super::*;
@@ -307,7 +309,8 @@ mod tests {
     #[test]
     fn nothing_is_nothing() {
         let mut host = Host::new(0);
-        let lots = lots(&[part(0, 1)], &[0..0]);
+        let parts = [part(0, 1), part(0, 4)];
+        let lots = lots(&parts, &places(&parts));
         upload(&mut host, &lots, &|_, _, _| unreachable!(), 4, &mut |_| unreachable!()).unwrap();
         assert_eq!(host.stages, 0);
     }
