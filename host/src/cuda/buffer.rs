@@ -27,7 +27,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// The bytes of a buffer, freed when they are dropped.
+/// The bytes of a buffer, freed when they are dropped; parts of one allocation when the last of them is.
 pub(super) trait Bytes: fmt::Debug + Send + Sync {
     /// Whose they are.
     fn owner(&self) -> Owner;
