@@ -63,12 +63,22 @@ fn session<M: Queues + 'static>(
     kind: ActivationKind,
     sequences: usize,
 ) -> Session {
+    session_of(machine, loaded, kind, CONTEXT, sequences)
+}
+
+fn session_of<M: Queues + 'static>(
+    machine: &M,
+    loaded: &Loaded,
+    kind: ActivationKind,
+    context: usize,
+    sequences: usize,
+) -> Session {
     // Steps have no wgmma: the emulator would play 128 rows for each.
     let step = if kind == ActivationKind::F16Wgmma { ActivationKind::F16 } else { kind };
     let options = GpuOptions { prompt: kind, step };
     let model = Arc::clone(&loaded.model);
     let backend = GpuBackend::new(machine.fresh(), model, options, &mut |_, _| ()).unwrap();
-    Session::with_sequences(Box::new(backend), CONTEXT, sequences).unwrap()
+    Session::with_sequences(Box::new(backend), context, sequences).unwrap()
 }
 
 fn prefill(session: &mut Session, sequence: usize, tokens: &[u32], batch: usize) -> Vec<f32> {
@@ -241,6 +251,56 @@ fn greedy_steps_choose_the_largest_logit<M: Queues + 'static>(machine: &M) {
         let best = session.decode_batch_greedy(&tokens).unwrap();
         assert_eq!(best, expected);
         tokens = [(0, best[0]), (1, best[1])];
+    }
+}
+
+/// Positions of a long context.
+const LONG: usize = 32_768;
+/// A tiny model with the attention of a 7B one (qwen2): 28 layers of 28 heads over 4 of 128.
+const SEVEN: Spec = Spec { layers: 28, heads: 28, kv_heads: 4, head_dim: 128, ..Spec::QWEN2 };
+/// With so many sequences of [`LONG`] positions the cache of the last one begins past 2^31 elements.
+const SEQUENCES: usize = 6;
+
+/// A full context of 32,768 positions, alone, and as the first and as the last of some sequences: the same
+/// bits, in the prompt and in steps. Before the last one's cache are more than 2^31 elements of keys and as
+/// many of values. An offset without its upper bits would be one in the first one's cache, in another layer.
+#[test]
+fn the_same_bits_past_two_to_the_31_elements_of_the_cache() {
+    let name = "gpu_model::the_same_bits_past_two_to_the_31_elements_of_the_cache";
+    let Some(stream) = machine::stream(name) else { return };
+    let loaded = Loaded::new(&Tiny::new(SEVEN));
+    let config = loaded.model.config();
+    let elements = (config.layers * LONG * config.kv_width()) as u64;
+    let (last, before) = (SEQUENCES - 1, (SEQUENCES as u64 - 1) * elements);
+    assert!(before > 1 << 31, "the last sequence begins at element {before}");
+    // Keys and values of f16, and a gigabyte for what else there is.
+    let (needed, free) = (4 * (before + elements) + (1 << 30), stream.free_memory().unwrap().unwrap());
+    if free < needed {
+        machine::say(&format!("NO DEVICE: {name}: needs {needed} bytes of memory, {free} are free"));
+        return;
+    }
+
+    const STEPS: usize = 5;
+    let tokens = random_tokens(SEVEN.vocab, LONG, SEVEN.seed + 1);
+    let (prompt, steps) = tokens.split_at(LONG - STEPS);
+    let mut alone = session_of(&stream, &loaded, ActivationKind::Q8, LONG, 1);
+    let expected = bits(&prefill(&mut alone, 0, prompt, 2048));
+    let expected_steps: Vec<_> = steps.iter().map(|&token| bits(alone.decode(token).unwrap())).collect();
+    drop(alone);
+    assert!(expected_steps.iter().all(|step| *step != expected), "the logits are always the same");
+
+    let mut together = session_of(&stream, &loaded, ActivationKind::Q8, LONG, SEQUENCES);
+    for sequence in 0..SEQUENCES {
+        let is_compared = [0, last].contains(&sequence);
+        let prompt = if is_compared { prompt } else { &prompt[sequence..300] };
+        let found = bits(&prefill(&mut together, sequence, prompt, 2048));
+        assert_eq!(found == expected, is_compared, "the prompt of sequence {sequence}");
+    }
+    for (step, (&token, expected)) in steps.iter().zip(&expected_steps).enumerate() {
+        let rows = together.decode_batch(&[(last, token), (0, token)]).unwrap();
+        for (row, sequence) in rows.chunks_exact(SEVEN.vocab).zip([last, 0]) {
+            assert_eq!(bits(row), *expected, "step {step} of sequence {sequence}");
+        }
     }
 }
 

@@ -27,7 +27,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// The bytes of a buffer, freed when they are dropped.
+/// The bytes of a buffer, freed when they are dropped; parts of one allocation when the last of them is.
 pub(super) trait Bytes: fmt::Debug + Send + Sync {
     /// Whose they are.
     fn owner(&self) -> Owner;
@@ -38,6 +38,9 @@ pub(super) trait Bytes: fmt::Debug + Send + Sync {
     /// All of them, as many as there are and not none.
     fn read(&self, into: &mut [u8]) -> Result<(), Error>;
 }
+
+/// What buffers are aligned to, in bytes.
+pub(super) const ALIGN: usize = 256;
 
 /// Elements in the memory of a device or an emulator, aligned to 256 bytes.
 ///
@@ -133,6 +136,20 @@ impl<T: Pod> Buffer<T> {
         let Range { start, end } = range;
         assert!(start <= end && end <= self.len, "{start}..{end} is not inside 0..{}", self.len);
         (Global::from_address(self.bytes.address()).at(start as u64), end - start)
+    }
+}
+
+impl Buffer<u8> {
+    /// The same bytes as elements of another type.
+    ///
+    /// # Panics
+    /// If they are no whole number of them.
+    #[must_use]
+    pub fn cast<T: Pod>(self) -> Buffer<T> {
+        const { assert!(align_of::<T>() <= ALIGN) };
+        let (elements, rest) = (self.len / size_of::<T>(), self.len % size_of::<T>());
+        assert_eq!(rest, 0, "{} bytes are no whole number of elements of {}", self.len, size_of::<T>());
+        Buffer::new(self.bytes, elements)
     }
 }
 

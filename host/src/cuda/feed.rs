@@ -3,11 +3,10 @@
 
 #![expect(unsafe_code, reason = "the driver copies after the call has returned")]
 
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::ops::Range;
+use std::time::Instant;
 
 use bytemuck::Pod;
-use rayon::prelude::*;
 use tracing::debug;
 
 use super::buffer::{Buffer, View, ViewMut};
@@ -15,17 +14,34 @@ use super::copy::Transfer;
 use super::driver::raw;
 use super::error::Error;
 use super::graph::Graph;
+use super::lots::{self, Copies, Waits, lots, places};
+use super::memory::Arena;
 use super::pinned::Pinned;
 use super::queue::{Make, ModelQueue, Part};
 use super::stream::Stream;
 
-/// Bytes of pinned memory that an upload goes through, in [`STAGES`] parts: large enough that a copy
-/// takes longer than its start, small enough to be locked quickly.
-const STAGED: usize = 64 << 20;
-/// Parts of it: while one is made, the others are copied or wait for that.
-const STAGES: usize = 4;
-/// Bytes that a thread makes at a time.
-const SHARE: usize = 1 << 18;
+/// Copies of an upload.
+struct ToArena<'a> {
+    stream: &'a Stream,
+    arena: &'a mut Arena,
+}
+
+impl Copies for ToArena<'_> {
+    type Stage = Pinned<u8>;
+    type Copy = Transfer<u8>;
+
+    fn stage(&mut self, len: usize) -> Result<Pinned<u8>, Error> {
+        Pinned::zeroed(self.stream.device(), len)
+    }
+
+    fn begin(&mut self, place: Range<usize>, stage: Pinned<u8>) -> Result<Transfer<u8>, Error> {
+        self.stream.upload(self.arena.slice_mut(place), stage)
+    }
+
+    fn finish(&mut self, copy: Transfer<u8>) -> Result<Pinned<u8>, Error> {
+        copy.wait()
+    }
+}
 
 impl ModelQueue for Stream {
     type Host<T: Pod + Send> = Pinned<T>;
@@ -91,41 +107,22 @@ impl ModelQueue for Stream {
         make: &Make<'_>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<Buffer<u8>>, Error> {
-        let device = self.device();
-        let (mut making, mut waiting, started) = (Duration::ZERO, Duration::ZERO, Instant::now());
-        let mut buffers = Vec::with_capacity(parts.len());
-        let mut under_way: VecDeque<(usize, Transfer<u8>)> = VecDeque::new();
-        let mut wait = |(bytes, transfer): (usize, Transfer<u8>)| {
-            let begun = Instant::now();
-            let stage = transfer.wait()?;
-            waiting += begun.elapsed();
-            progress(bytes);
-            Ok::<_, Error>(stage)
-        };
-        let largest = parts.iter().map(|part| part.unit).max().unwrap_or(1);
-        let stage_bytes = largest.max(STAGED / STAGES);
-        for (index, part) in parts.iter().enumerate() {
-            let mut buffer = Buffer::unwritten(device, part.len)?;
-            let whole = |bytes: usize| (bytes / part.unit).max(1) * part.unit;
-            for start in (0..part.len).step_by(whole(stage_bytes)) {
-                let range = start..part.len.min(start + whole(stage_bytes));
-                let oldest = if under_way.len() < STAGES { None } else { under_way.pop_front() };
-                let mut stage = oldest.map_or_else(|| Pinned::zeroed(device, stage_bytes), &mut wait)?;
-                let begun = Instant::now();
-                let bytes = &mut stage[..range.len()];
-                bytes.par_chunks_mut(whole(SHARE)).enumerate().for_each(|(share, bytes)| {
-                    let first = range.start + share * whole(SHARE);
-                    make(index, first..first + bytes.len(), bytes);
-                });
-                making += begun.elapsed();
-                let len = range.len();
-                under_way.push_back((len, Self::upload(self, buffer.slice_mut(range), stage)?));
-            }
-            buffers.push(buffer);
-        }
-        under_way.into_iter().try_for_each(|transfer| wait(transfer).map(drop))?;
-        debug!("upload: {:?} in all, {making:?} of it making, {waiting:?} waiting", started.elapsed());
-        Ok(buffers)
+        let started = Instant::now();
+        let places = places(parts);
+        let bytes = places.last().map_or(0, |place| place.end);
+        let mut arena = Arena::unwritten(self.device(), bytes)?;
+        let allocating = started.elapsed();
+        let mut copies = ToArena { stream: self, arena: &mut arena };
+        let threads = rayon::current_num_threads();
+        let Waits { staging, making, copying } =
+            lots::upload(&mut copies, &lots(parts, &places), make, threads, progress)?;
+        let took = started.elapsed();
+        debug!(
+            "upload: {bytes} bytes in {took:.1?}, {:.1} GB/s with {threads} threads: {allocating:.1?} allocating, \
+             {staging:.1?} locking memory, {making:.1?} waiting for what was made, {copying:.1?} for copies",
+            bytes as f64 / took.as_secs_f64() / 1e9,
+        );
+        Ok(arena.into_buffers(places))
     }
 
     fn capture(&self, work: impl FnOnce(&Self) -> Result<(), Error>) -> Result<Option<Graph>, Error> {

@@ -3,11 +3,13 @@
 #![expect(unsafe_code, reason = "memory that the driver gives is not initialised")]
 
 use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::sync::Arc;
 
 use bytemuck::Pod;
-use cust::memory::{CopyDestination, DeviceBuffer};
+use cust::memory::{CopyDestination, DeviceBuffer, DeviceSlice};
 
-use super::buffer::{Buffer, Bytes, Owner};
+use super::buffer::{ALIGN, Buffer, Bytes, Owner, ViewMut};
 use super::device::Device;
 use super::error::Error;
 use super::graph;
@@ -19,7 +21,7 @@ impl<T: Pod> Buffer<T> {
     /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`] if the copy fails;
     /// [`Error::Captured`] inside a capture.
     pub fn from_slice(device: Device, elements: &[T]) -> Result<Self, Error> {
-        let mut bytes = DeviceBytes::uninitialized(device, elements.len().saturating_mul(size_of::<T>()))?;
+        let mut bytes = Part::uninitialized(device, elements.len().saturating_mul(size_of::<T>()))?;
         if !elements.is_empty() {
             bytes.write(bytemuck::cast_slice(elements))?;
         }
@@ -42,35 +44,85 @@ impl<T: Pod> Buffer<T> {
     /// capture.
     pub fn filled(device: Device, len: usize, byte: u8) -> Result<Self, Error> {
         // More than there can be is refused by the driver like any other too large number.
-        let mut bytes = DeviceBytes::uninitialized(device, len.saturating_mul(size_of::<T>()))?;
+        let bytes = Part::uninitialized(device, len.saturating_mul(size_of::<T>()))?;
         if len > 0 {
-            bytes.bytes.set_8(byte).map_err(Error::doing("filling memory"))?;
+            bytes.slice().set_8(byte).map_err(Error::doing("filling memory"))?;
         }
         Ok(Self::new(Box::new(bytes), len))
     }
 }
 
-impl Buffer<u8> {
-    /// A buffer of `len` bytes for a copy that writes all of them; until then they are whatever was there.
+/// Memory that becomes several buffers, with one allocation.
+pub(super) struct Arena {
+    memory: Arc<Memory>,
+    whole: Buffer<u8>,
+}
+
+impl Arena {
+    /// `len` bytes, which are whatever was there.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`]; [`Error::Captured`] inside a
     /// capture.
     pub(super) fn unwritten(device: Device, len: usize) -> Result<Self, Error> {
-        Ok(Self::new(Box::new(DeviceBytes::uninitialized(device, len)?), len))
+        let whole = Part::uninitialized(device, len)?;
+        Ok(Self { memory: Arc::clone(&whole.memory), whole: Buffer::new(Box::new(whole), len) })
+    }
+
+    /// A part of it, for a copy to write.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub(super) fn slice_mut(&mut self, range: Range<usize>) -> ViewMut<'_, u8> {
+        self.whole.slice_mut(range)
+    }
+
+    /// Parts of it as buffers, each at a multiple of [`ALIGN`]; it is freed with the last of them. Every
+    /// byte of theirs has been written.
+    ///
+    /// # Panics
+    /// If they overlap, are not in order or not inside.
+    pub(super) fn into_buffers(self, ranges: impl IntoIterator<Item = Range<usize>>) -> Vec<Buffer<u8>> {
+        let mut end = 0;
+        let buffer = |range: Range<usize>| {
+            assert!(end <= range.start && range.start <= range.end && range.end <= self.whole.len());
+            assert!(range.start.is_multiple_of(ALIGN));
+            end = range.end;
+            let len = range.len();
+            Buffer::new(Box::new(Part { memory: Arc::clone(&self.memory), range }), len)
+        };
+        ranges.into_iter().map(buffer).collect()
     }
 }
 
-/// Bytes on a device. Those that a [`Graph`](super::Graph) may have noted down outlive their owner.
+/// Bytes on a device that a buffer holds: its own alone, or a part of an [`Arena`]'s that no other has.
 #[derive(Debug)]
-struct DeviceBytes {
+struct Part {
+    memory: Arc<Memory>,
+    range: Range<usize>,
+}
+
+impl Part {
+    /// An allocation of its own, which has to be written before anybody reads it.
+    fn uninitialized(device: Device, len: usize) -> Result<Self, Error> {
+        Ok(Self { memory: Arc::new(Memory::uninitialized(device, len)?), range: 0..len })
+    }
+
+    fn slice(&self) -> DeviceSlice<u8> {
+        self.memory.bytes.index(self.range.clone())
+    }
+}
+
+/// An allocation on a device. One that a [`Graph`](super::Graph) may have noted down outlives its owner.
+#[derive(Debug)]
+struct Memory {
     bytes: ManuallyDrop<DeviceBuffer<u8>>,
     /// When they were allocated, in the device's count of graphs.
     born: u64,
     device: Device,
 }
 
-impl DeviceBytes {
+impl Memory {
     /// Bytes that have to be written before anybody reads them.
     fn uninitialized(device: Device, asked: usize) -> Result<Self, Error> {
         let doing = "allocating memory";
@@ -93,27 +145,27 @@ impl DeviceBytes {
     }
 }
 
-impl Bytes for DeviceBytes {
+impl Bytes for Part {
     fn owner(&self) -> Owner {
-        self.device.owner()
+        self.memory.device.owner()
     }
 
     fn address(&self) -> u64 {
-        self.bytes.as_device_ptr().as_raw()
+        self.memory.bytes.as_device_ptr().as_raw() + self.range.start as u64
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let doing = "copying to the device";
         graph::outside(doing)?;
-        self.device.enter()?;
-        self.bytes.copy_from(bytes).map_err(Error::doing(doing))
+        self.memory.device.enter()?;
+        self.slice().copy_from(bytes).map_err(Error::doing(doing))
     }
 
     fn read(&self, into: &mut [u8]) -> Result<(), Error> {
         let doing = "copying from the device";
         graph::outside(doing)?;
-        self.device.enter()?;
-        self.bytes.copy_to(into).map_err(Error::doing(doing))
+        self.memory.device.enter()?;
+        self.slice().copy_to(into).map_err(Error::doing(doing))
     }
 }
 
@@ -129,7 +181,7 @@ impl Device {
     }
 }
 
-impl Drop for DeviceBytes {
+impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: taken once, in the destructor.
         let bytes = unsafe { ManuallyDrop::take(&mut self.bytes) };

@@ -14,6 +14,7 @@
 //! | `stream` | the queues of a device, events, launches |
 //! | `copy` | copies and fills in a stream |
 //! | `feed` | what a model needs of a stream besides launches |
+//! | `lots` | what an upload makes and copies at a time, and who does which |
 //! | `graph` | work that is noted down once and done many times |
 //! | `retained` | memory that graphs still hold the address of |
 //! | `emulated` | the queue of an emulator, for tests and for machines without a GPU |
@@ -60,6 +61,8 @@ mod fallback;
 mod feed;
 #[cfg(cuda)]
 mod graph;
+#[cfg(cuda)]
+mod lots;
 #[cfg(cuda)]
 mod memory;
 #[cfg(cuda)]

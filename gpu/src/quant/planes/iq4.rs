@@ -55,6 +55,7 @@ impl Pieces for BlockIQ4_NL {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
         to.quants.copy_from_slice(&self.qs);
         to.heads.copy_from_slice(&self.d.to_le_bytes());
@@ -90,6 +91,7 @@ impl Pieces for BlockIQ4_XS {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
         to.quants.copy_from_slice(&self.qs);
         let ([a, b], [c, d]) = (self.d.to_le_bytes(), self.scales_h.to_le_bytes());

@@ -1,14 +1,14 @@
 //! Pieces of the K formats: eight in a block of 256.
 
 #[cfg(not(target_arch = "nvptx64"))]
-use super::pack::{BlockPlanes, fours, ones, six_bits as six_bits_head, two_scales, twos};
+use super::pack::{BlockPlanes, pack_fields, six_bits as six_bits_head, two_scales};
 use super::q32::{load_eight_bits, load_high_bit};
 use super::{
     Pieces, Planes, RUNS, Run, four_bits, pieces_of, runs, six_bits, two_bits, with_high_bit,
     with_two_high_bits,
 };
 #[cfg(not(target_arch = "nvptx64"))]
-use crate::quant::bits::{q3_k_scales, scales_and_mins, unpack};
+use crate::quant::bits::{q3_k_scales, scales_and_mins};
 use crate::quant::{BlockQ2_K, BlockQ3_K, BlockQ4_K, BlockQ5_K, BlockQ6_K, BlockQ8_K, Format, f16};
 use crate::simt::{Global, Simt, Word};
 
@@ -75,6 +75,7 @@ impl Pieces for BlockQ2_K {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
         pack_two_bits(&self.qs, to.quants);
         to.scales.copy_from_slice(&self.scales);
@@ -110,6 +111,7 @@ impl Pieces for BlockQ3_K {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
         pack_two_bits(&self.qs, to.quants);
         pack_one_bit(&self.hmask, to.high);
@@ -140,8 +142,9 @@ impl Pieces for BlockQ4_K {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
-        pack_four_bits::<32>(&self.qs, to.quants);
+        pack_four_bits::<4>(&self.qs, to.quants);
         let (scales, mins) = scales_and_mins(&self.scales);
         to.heads.copy_from_slice(&six_bits_head([self.d, self.dmin], scales, mins));
     }
@@ -174,8 +177,9 @@ impl Pieces for BlockQ5_K {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
-        pack_four_bits::<32>(&self.qs, to.quants);
+        pack_four_bits::<4>(&self.qs, to.quants);
         pack_one_bit(&self.qh, to.high);
         let (scales, mins) = scales_and_mins(&self.scales);
         to.heads.copy_from_slice(&six_bits_head([self.d, self.dmin], scales, mins));
@@ -212,8 +216,9 @@ impl Pieces for BlockQ6_K {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
-        pack_four_bits::<64>(&self.ql, to.quants);
+        pack_four_bits::<8>(&self.ql, to.quants);
         pack_two_bits(&self.qh, to.high);
         to.scales.copy_from_slice(bytemuck::bytes_of(&self.scales));
         to.heads.copy_from_slice(&self.d.to_le_bytes());
@@ -240,38 +245,30 @@ impl Pieces for BlockQ8_K {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
         to.quants.copy_from_slice(bytemuck::bytes_of(&self.qs));
         to.heads.copy_from_slice(&self.d.to_le_bytes());
     }
 }
 
-/// 256 4-bit quants, which the file has in runs of `RUN` bytes.
+/// 256 4-bit quants, which the file has in runs of `8 * LANES` bytes.
 #[cfg(not(target_arch = "nvptx64"))]
-fn pack_four_bits<const RUN: usize>(file: &[u8; 128], to: &mut [u8]) {
-    let quants: [u8; 256] = unpack::<4, RUN, _, _>(file);
-    let (runs, _) = quants.as_chunks::<16>();
-    for (to, runs) in to.chunks_exact_mut(16).zip(runs.chunks_exact(RUNS)) {
-        to.copy_from_slice(&fours(&runs[0], &runs[1]));
-    }
+#[inline(always)]
+fn pack_four_bits<const LANES: usize>(file: &[u8; 128], to: &mut [u8]) {
+    pack_fields::<2, 4, LANES>(file, to);
 }
 
 /// 256 2-bit quants, which the file has in runs of 32 bytes.
 #[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
 fn pack_two_bits(file: &[u8; 64], to: &mut [u8]) {
-    let quants: [u8; 256] = unpack::<2, 32, _, _>(file);
-    let (runs, _) = quants.as_chunks::<16>();
-    for (to, run) in to.chunks_exact_mut(4).zip(runs) {
-        to.copy_from_slice(&twos(run));
-    }
+    pack_fields::<4, 1, 2>(file, to);
 }
 
 /// 256 1-bit quants, which the file has in runs of 32 bytes.
 #[cfg(not(target_arch = "nvptx64"))]
+#[inline(always)]
 fn pack_one_bit(file: &[u8; 32], to: &mut [u8]) {
-    let quants: [u8; 256] = unpack::<1, 32, _, _>(file);
-    let (pieces, _) = quants.as_chunks::<32>();
-    for (to, piece) in to.chunks_exact_mut(4).zip(pieces) {
-        to.copy_from_slice(&ones(piece));
-    }
+    pack_fields::<8, 1, 1>(file, to);
 }

@@ -43,7 +43,7 @@ pub fn pack_row(format: Format, blocks: &[u8], out: &mut [u8]) -> Result<(), Pac
 
 /// As [`pack_row`], whose checks have been made.
 fn pack_blocks<B: Pieces>(blocks: &[u8], out: &mut [u8]) {
-    let planes = Planes::of(B::FORMAT);
+    let planes = const { Planes::of(B::FORMAT) };
     let count = (blocks.len() / size_of::<B>()) as u32;
     let Offsets { high, scales, heads, row: _ } = planes.offsets(count);
     // Only what lies behind a plane's end stays zero.
@@ -68,33 +68,98 @@ fn pack_blocks<B: Pieces>(blocks: &[u8], out: &mut [u8]) {
     }
 }
 
-/// Two runs of 4-bit numbers as a piece's bytes.
-pub(super) fn fours(low: &[u8; 16], high: &[u8; 16]) -> [u8; 16] {
-    core::array::from_fn(|i| low[i] | high[i] << 4)
+/// Quants of `8 / WORDS` bits as their pieces' bytes, in runs of `4 * WORDS * LANES` bytes.
+///
+/// A run of the file has first the lowest field of each byte, then the next ones. Pieces have in one
+/// byte the fields that the file has at the same place of `WORDS` neighbours, of `TOGETHER` words each.
+/// So words are exchanged with fields, in `LANES` lanes at once:
+///
+/// ```text
+/// 4 bits, TOGETHER = 4                file               pieces
+///      bits 7..4   |  fields 32..47   fields 48..63  |   16..31   48..63
+///      bits 3..0   |  fields  0..15   fields 16..31  |    0..15   32..47
+///                     word 0..3       word 4..7
+/// ```
+#[inline(always)]
+pub(super) fn pack_fields<const WORDS: usize, const TOGETHER: usize, const LANES: usize>(
+    file: &[u8],
+    to: &mut [u8],
+) {
+    let run = 4 * WORDS * LANES;
+    for (file, to) in file.chunks_exact(run).zip(to.chunks_exact_mut(run)) {
+        let words: [[u32; LANES]; WORDS] = core::array::from_fn(|word| {
+            core::array::from_fn(|lane| {
+                let at = (lane / TOGETHER * WORDS + word) * TOGETHER + lane % TOGETHER;
+                bytemuck::pod_read_unaligned(&file[4 * at..][..4])
+            })
+        });
+        for (to, word) in to.chunks_exact_mut(4).zip(exchange(words).as_flattened()) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+    }
 }
 
-/// 16 two-bit numbers as a run's bytes.
-pub(super) fn twos(run: &[u8; 16]) -> [u8; 4] {
-    core::array::from_fn(|i| run[i] | run[4 + i] << 2 | run[8 + i] << 4 | run[12 + i] << 6)
+/// Exchanges words with fields, in each lane: what was field `i` in the bytes of word `j` is field `j`
+/// in those of word `i`. A byte has as many fields as there are words.
+#[inline(always)]
+fn exchange<const WORDS: usize, const LANES: usize>(
+    mut words: [[u32; LANES]; WORDS],
+) -> [[u32; LANES]; WORDS] {
+    // As a matrix is transposed by exchanging its off-diagonal quarters, then those of each quarter.
+    let mut apart = WORDS / 2;
+    while apart > 0 {
+        let bits = 8 * apart / WORDS;
+        let lower = u32::MAX / ((1 << bits) + 1);
+        for i in (0..WORDS).filter(|i| i & apart == 0) {
+            let (first, second) = words.split_at_mut(i + apart);
+            for (a, b) in first[i].iter_mut().zip(&mut second[0]) {
+                let different = (*a >> bits ^ *b) & lower;
+                *a ^= different << bits;
+                *b ^= different;
+            }
+        }
+        apart /= 2;
+    }
+    words
 }
 
-/// 32 one-bit numbers as a piece's bytes.
-pub(super) fn ones(piece: &[u8; 32]) -> [u8; 4] {
-    core::array::from_fn(|i| (0..8).fold(0, |byte, bit| byte | piece[4 * bit + i] << bit))
+/// 32 one-bit numbers, the first in the lowest bit, as a piece's bytes.
+#[inline(always)]
+pub(super) fn ones(bits: [u8; 4]) -> [u8; 4] {
+    let bits = u32::from_le_bytes(bits);
+    [0, 1, 2, 3].map(|first| {
+        // Every fourth bit, brought together two by two.
+        let pairs = bits >> first & 0x1111_1111;
+        let fours = (pairs | pairs >> 3) & 0x0303_0303;
+        let eights = (fours | fours >> 6) & 0x000f_000f;
+        (eights | eights >> 12) as u8
+    })
 }
 
 /// A head: both scales, and two six-bit numbers for each of eight pieces.
+#[inline(always)]
 pub(super) fn six_bits(scales: [f16; 2], first: [u8; 8], second: [u8; 8]) -> [u8; 16] {
+    let (first, second) = (u64::from_le_bytes(first), u64::from_le_bytes(second));
+    let low = first | (second & 0x0303_0303_0303_0303) << 6;
+    let fours = second >> 2 & 0x0f0f_0f0f_0f0f_0f0f;
+    let high = evens(fours | fours >> 4);
     let mut head = [0; 16];
     head[..4].copy_from_slice(&two_scales(scales));
-    for i in 0..8 {
-        head[4 + i] = first[i] | second[i] << 6;
-        head[12 + i / 2] |= (second[i] >> 2) << (4 * (i % 2));
-    }
+    head[4..12].copy_from_slice(&low.to_le_bytes());
+    head[12..].copy_from_slice(&high.to_le_bytes());
     head
 }
 
+/// Bytes 0, 2, 4 and 6.
+#[inline(always)]
+const fn evens(bytes: u64) -> u32 {
+    let bytes = bytes & 0x00ff_00ff_00ff_00ff;
+    let pairs = (bytes | bytes >> 8) & 0x0000_ffff_0000_ffff;
+    (pairs | pairs >> 16) as u32
+}
+
 /// Two scales, or a scale and a minimum, as they stand in a head.
+#[inline(always)]
 pub(super) fn two_scales([first, second]: [f16; 2]) -> [u8; 4] {
     let ([a, b], [c, d]) = (first.to_le_bytes(), second.to_le_bytes());
     [a, b, c, d]

@@ -3,8 +3,6 @@
 #[cfg(not(target_arch = "nvptx64"))]
 use super::pack::{BlockPlanes, ones, two_scales};
 use super::{Pieces, Planes, RUNS, Run, four_bits, runs, with_high_bit};
-#[cfg(not(target_arch = "nvptx64"))]
-use crate::quant::bits::unpack;
 use crate::quant::{BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, Format, f16};
 use crate::simt::{Global, Simt};
 
@@ -75,6 +73,7 @@ impl Pieces for BlockQ4_0 {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
         to.quants.copy_from_slice(&self.qs);
         to.heads.copy_from_slice(&self.d.to_le_bytes());
@@ -99,6 +98,7 @@ impl Pieces for BlockQ4_1 {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
         to.quants.copy_from_slice(&self.qs);
         to.heads.copy_from_slice(&two_scales([self.d, self.m]));
@@ -124,9 +124,10 @@ impl Pieces for BlockQ5_0 {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
         to.quants.copy_from_slice(&self.qs);
-        to.high.copy_from_slice(&ones(&unpack::<1, 1, _, _>(&self.qh)));
+        to.high.copy_from_slice(&ones(self.qh));
         to.heads.copy_from_slice(&self.d.to_le_bytes());
     }
 }
@@ -150,9 +151,10 @@ impl Pieces for BlockQ5_1 {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
         to.quants.copy_from_slice(&self.qs);
-        to.high.copy_from_slice(&ones(&unpack::<1, 1, _, _>(&self.qh)));
+        to.high.copy_from_slice(&ones(self.qh));
         to.heads.copy_from_slice(&two_scales([self.d, self.m]));
     }
 }
@@ -179,6 +181,7 @@ impl Pieces for BlockQ8_0 {
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
+    #[inline(always)]
     fn pack(&self, to: BlockPlanes<'_>) {
         to.quants.copy_from_slice(bytemuck::bytes_of(&self.qs));
         to.heads.copy_from_slice(&self.d.to_le_bytes());

@@ -9,7 +9,7 @@ use gpu::quant::planes::{pack_row, plane_row_bytes};
 use super::rows::Rows;
 use crate::backend::BackendError;
 use crate::cuda::ops::PlaneMatrix;
-use crate::cuda::{Buffer, Error, ModelQueue, Part};
+use crate::cuda::{Buffer, ModelQueue, Part};
 use crate::model::{self, Model};
 
 /// A matrix in planes.
@@ -31,36 +31,36 @@ impl Matrix {
 /// A vector that not every model has.
 pub(super) type Optional = Option<Buffer<f32>>;
 
-/// See [`model::Layer`].
+/// See [`model::Layer`]. What stands for a matrix and for a vector, a [`Visit`] says.
 #[derive(Debug)]
-pub(super) struct Layer {
-    pub(super) attention_norm: Buffer<f32>,
-    pub(super) query: Matrix,
-    pub(super) key: Matrix,
-    pub(super) value: Matrix,
-    pub(super) query_bias: Optional,
-    pub(super) key_bias: Optional,
-    pub(super) value_bias: Optional,
-    pub(super) query_norm: Optional,
-    pub(super) key_norm: Optional,
-    pub(super) attention_output: Matrix,
-    pub(super) attention_output_bias: Optional,
-    pub(super) post_attention_norm: Optional,
-    pub(super) feed_forward_norm: Buffer<f32>,
-    pub(super) gate: Matrix,
-    pub(super) up: Matrix,
-    pub(super) down: Matrix,
-    pub(super) post_feed_forward_norm: Optional,
+pub(super) struct Layer<M = Matrix, V = Buffer<f32>> {
+    pub(super) attention_norm: V,
+    pub(super) query: M,
+    pub(super) key: M,
+    pub(super) value: M,
+    pub(super) query_bias: Option<V>,
+    pub(super) key_bias: Option<V>,
+    pub(super) value_bias: Option<V>,
+    pub(super) query_norm: Option<V>,
+    pub(super) key_norm: Option<V>,
+    pub(super) attention_output: M,
+    pub(super) attention_output_bias: Option<V>,
+    pub(super) post_attention_norm: Option<V>,
+    pub(super) feed_forward_norm: V,
+    pub(super) gate: M,
+    pub(super) up: M,
+    pub(super) down: M,
+    pub(super) post_feed_forward_norm: Option<V>,
 }
 
 /// All of them.
 #[derive(Debug)]
-pub(super) struct Weights {
-    pub(super) embedding: Matrix,
+pub(super) struct Weights<M = Matrix, V = Buffer<f32>> {
+    pub(super) embedding: M,
     /// None where it is the embedding.
-    output: Option<Matrix>,
-    pub(super) output_norm: Buffer<f32>,
-    pub(super) layers: Vec<Layer>,
+    output: Option<M>,
+    pub(super) output_norm: V,
+    pub(super) layers: Vec<Layer<M, V>>,
 }
 
 impl Weights {
@@ -73,9 +73,9 @@ impl Weights {
         model: &Model,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self, BackendError> {
-        let matrices = matrices(model);
-        let parts =
-            matrices.iter().map(|(name, matrix)| part(name, matrix)).collect::<Result<Vec<_>, _>>()?;
+        let mut listed = Listed::default();
+        visit(model, &mut listed)?;
+        let Listed { parts, sources } = listed;
         let total = parts.iter().map(|part| part.len as u64).sum();
         if let Some(free) = queue.free_memory()?
             && free < total
@@ -94,8 +94,13 @@ impl Weights {
             progress(done, total);
         };
         let make = |index: usize, range: Range<usize>, out: &mut [u8]| {
-            let (matrix, row) = (matrices[index].1, parts[index].unit);
-            let (format, file) = (matrix.format(), model.bytes(matrix));
+            let matrix = match sources[index] {
+                Source::Matrix(matrix) => matrix,
+                Source::Vector(values) => {
+                    return out.copy_from_slice(&bytemuck::cast_slice(values)[range]);
+                }
+            };
+            let (format, row, file) = (matrix.format(), parts[index].unit, model.bytes(matrix));
             let blocks = matrix.columns() / format.block_elements() * format.block_bytes();
             let first = range.start / row;
             for (out, blocks) in out.chunks_exact_mut(row).zip(file[first * blocks..].chunks_exact(blocks)) {
@@ -103,42 +108,7 @@ impl Weights {
             }
         };
         let buffers = queue.upload(&parts, &make, &mut advance)?;
-        let mut matrices = matrices.iter().zip(buffers).map(|((_, matrix), bytes)| Matrix {
-            bytes,
-            format: matrix.format(),
-            rows: matrix.rows(),
-            columns: matrix.columns(),
-        });
-        let mut next = || matrices.next().expect("as many buffers as parts");
-        let embedding = next();
-        let output = (!is_tied(model)).then(&mut next);
-        let vector = |name: &str, values: &[f32]| queue.input(name, values);
-        let optional = |name: &str, values: &Option<Vec<f32>>| {
-            values.as_ref().map(|values| vector(name, values)).transpose()
-        };
-        let layer = |layer: &model::Layer| {
-            Ok::<_, Error>(Layer {
-                query: next(),
-                key: next(),
-                value: next(),
-                attention_output: next(),
-                gate: next(),
-                up: next(),
-                down: next(),
-                attention_norm: vector("attn_norm", &layer.attention_norm)?,
-                query_bias: optional("attn_q.bias", &layer.query_bias)?,
-                key_bias: optional("attn_k.bias", &layer.key_bias)?,
-                value_bias: optional("attn_v.bias", &layer.value_bias)?,
-                query_norm: optional("attn_q_norm", &layer.query_norm)?,
-                key_norm: optional("attn_k_norm", &layer.key_norm)?,
-                attention_output_bias: optional("attn_output.bias", &layer.attention_output_bias)?,
-                post_attention_norm: optional("post_attention_norm", &layer.post_attention_norm)?,
-                feed_forward_norm: vector("ffn_norm", &layer.feed_forward_norm)?,
-                post_feed_forward_norm: optional("post_ffw_norm", &layer.post_feed_forward_norm)?,
-            })
-        };
-        let layers = model.layers().iter().map(layer).collect::<Result<_, _>>()?;
-        Ok(Self { embedding, output, output_norm: vector("output_norm", model.output_norm())?, layers })
+        visit(model, &mut Uploaded(buffers.into_iter()))
     }
 
     /// The elements of the largest matrix of a layer, unpacked.
@@ -161,33 +131,124 @@ fn is_tied(model: &Model) -> bool {
     model.output() == model.embedding()
 }
 
-/// Every matrix once, with a name for errors, in the order in which [`Weights::upload`] takes them.
-fn matrices(model: &Model) -> Vec<(String, &model::Matrix)> {
-    let mut matrices = vec![("token_embd".to_owned(), model.embedding())];
-    if !is_tied(model) {
-        matrices.push(("output".to_owned(), model.output()));
+/// What becomes of a model's weights, one by one.
+trait Visit<'a> {
+    type Matrix;
+    type Vector;
+
+    fn matrix(&mut self, name: String, matrix: &'a model::Matrix) -> Result<Self::Matrix, BackendError>;
+    fn vector(&mut self, name: String, values: &'a [f32]) -> Self::Vector;
+}
+
+/// Every weight once, with a name for errors, always in the same order.
+fn visit<'a, T: Visit<'a>>(
+    model: &'a Model,
+    to: &mut T,
+) -> Result<Weights<T::Matrix, T::Vector>, BackendError> {
+    let embedding = to.matrix("token_embd".to_owned(), model.embedding())?;
+    let output = match is_tied(model) {
+        true => None,
+        false => Some(to.matrix("output".to_owned(), model.output())?),
+    };
+    let output_norm = to.vector("output_norm".to_owned(), model.output_norm());
+    let layer = |(index, layer): (usize, &'a model::Layer)| {
+        let name = |role: &str| format!("blk.{index}.{role}");
+        let mut matrix = |role, matrix| to.matrix(name(role), matrix);
+        let (query, key, value) =
+            (matrix("attn_q", &layer.query)?, matrix("attn_k", &layer.key)?, matrix("attn_v", &layer.value)?);
+        let attention_output = matrix("attn_output", &layer.attention_output)?;
+        let (gate, up, down) = (
+            matrix("ffn_gate", &layer.gate)?,
+            matrix("ffn_up", &layer.up)?,
+            matrix("ffn_down", &layer.down)?,
+        );
+        let mut vector = |role, values| to.vector(name(role), values);
+        let attention_norm = vector("attn_norm", &layer.attention_norm);
+        let feed_forward_norm = vector("ffn_norm", &layer.feed_forward_norm);
+        let mut optional =
+            |role, values: &'a Option<Vec<f32>>| values.as_ref().map(|values| vector(role, values));
+        Ok(Layer {
+            attention_norm,
+            query,
+            key,
+            value,
+            query_bias: optional("attn_q.bias", &layer.query_bias),
+            key_bias: optional("attn_k.bias", &layer.key_bias),
+            value_bias: optional("attn_v.bias", &layer.value_bias),
+            query_norm: optional("attn_q_norm", &layer.query_norm),
+            key_norm: optional("attn_k_norm", &layer.key_norm),
+            attention_output,
+            attention_output_bias: optional("attn_output.bias", &layer.attention_output_bias),
+            post_attention_norm: optional("post_attention_norm", &layer.post_attention_norm),
+            feed_forward_norm,
+            gate,
+            up,
+            down,
+            post_feed_forward_norm: optional("post_ffw_norm", &layer.post_feed_forward_norm),
+        })
+    };
+    let layers = model.layers().iter().enumerate().map(layer).collect::<Result<_, BackendError>>()?;
+    Ok(Weights { embedding, output, output_norm, layers })
+}
+
+/// Where a part's bytes come from.
+enum Source<'a> {
+    Matrix(&'a model::Matrix),
+    Vector(&'a [f32]),
+}
+
+/// The parts of an upload.
+#[derive(Default)]
+struct Listed<'a> {
+    parts: Vec<Part>,
+    sources: Vec<Source<'a>>,
+}
+
+impl<'a> Visit<'a> for Listed<'a> {
+    type Matrix = ();
+    type Vector = ();
+
+    fn matrix(&mut self, name: String, matrix: &'a model::Matrix) -> Result<(), BackendError> {
+        self.parts.push(part(name, matrix)?);
+        self.sources.push(Source::Matrix(matrix));
+        Ok(())
     }
-    for (index, layer) in model.layers().iter().enumerate() {
-        let own = [
-            ("attn_q", &layer.query),
-            ("attn_k", &layer.key),
-            ("attn_v", &layer.value),
-            ("attn_output", &layer.attention_output),
-            ("ffn_gate", &layer.gate),
-            ("ffn_up", &layer.up),
-            ("ffn_down", &layer.down),
-        ];
-        matrices.extend(own.map(|(role, matrix)| (format!("blk.{index}.{role}"), matrix)));
+
+    fn vector(&mut self, name: String, values: &'a [f32]) {
+        self.parts.push(Part { name, len: size_of_val(values), unit: size_of::<f32>() });
+        self.sources.push(Source::Vector(values));
     }
-    matrices
+}
+
+/// What was uploaded, a buffer for each part.
+struct Uploaded(std::vec::IntoIter<Buffer<u8>>);
+
+impl Uploaded {
+    fn next(&mut self) -> Buffer<u8> {
+        self.0.next().expect("as many buffers as parts")
+    }
+}
+
+impl<'a> Visit<'a> for Uploaded {
+    type Matrix = Matrix;
+    type Vector = Buffer<f32>;
+
+    fn matrix(&mut self, _: String, matrix: &'a model::Matrix) -> Result<Matrix, BackendError> {
+        let (format, rows, columns) = (matrix.format(), matrix.rows(), matrix.columns());
+        Ok(Matrix { bytes: self.next(), format, rows, columns })
+    }
+
+    fn vector(&mut self, _: String, _: &'a [f32]) -> Buffer<f32> {
+        self.next().cast()
+    }
 }
 
 /// The buffer of a matrix.
-fn part(name: &str, matrix: &model::Matrix) -> Result<Part, BackendError> {
+fn part(name: String, matrix: &model::Matrix) -> Result<Part, BackendError> {
     let unit = plane_row_bytes(matrix.format(), matrix.columns()).map(|bytes| bytes as usize);
     let len = unit.and_then(|unit| unit.checked_mul(matrix.rows()));
     match (unit, len) {
-        (Some(unit), Some(len)) => Ok(Part { name: name.to_owned(), len, unit }),
+        (Some(unit), Some(len)) => Ok(Part { name, len, unit }),
         _ => Err(BackendError::Unsupported {
             what: format!("{name}: rows of {} {} elements are too long", matrix.columns(), matrix.format()),
         }),
