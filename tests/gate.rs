@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lanemap::cpu::{CpuBackend, CpuOptions};
-use lanemap::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
+use lanemap::cuda::backend::{GpuBackend, GpuOptions};
 use lanemap::gate::identity::{self, Baseline, IdentityError, Key, Verdict};
 use lanemap::gate::parity::{Check, Extent, Row};
 use lanemap::gate::passage::{self, Passage};
