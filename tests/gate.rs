@@ -47,7 +47,11 @@ fn the_gates_are_green_on_the_emulator() {
     let cache = tempfile::tempdir().unwrap();
     let started = Instant::now();
     let model = ["--device", "emulator", "--synth", MODEL, "--quick"];
-    let all = json(&gate(cache.path(), &[&["all"], &model[..], &["--json"]].concat()));
+    let record = cache.path().join("record.md");
+    let recorded = format!("--record={}", record.display());
+    let all = json(&gate(cache.path(), &[&["all"], &model[..], &["--json", &recorded]].concat()));
+    let recorded = std::fs::read_to_string(record).unwrap();
+    assert!(recorded.contains("## `lanemap gate all`, ") && recorded.contains("| tolerance | green |"));
     println!("gate all took {:.0} s", started.elapsed().as_secs_f64());
     assert_eq!(all["green"], true, "{all}");
     let verdicts: Vec<_> = all["gates"].as_array().unwrap().iter().map(|gate| &gate["verdict"]).collect();

@@ -55,8 +55,15 @@ fn the_command_reports_counters_of_the_emulator() {
     assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>") && !drawn.contains('{'), "{svg}");
     assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
 
-    let table = lanemap(&run);
+    let record = path("record.md");
+    let table = lanemap(&[&run[..], &[&format!("--record={record}")]].concat());
     assert!(table.status.success());
+    let recorded = fs::read_to_string(&record).unwrap();
+    assert!(recorded.starts_with("# Results\n\n## `lanemap profile`, "), "{recorded}");
+    for line in ["- model: synth:tiny:q8_0\n", "- device: the emulator\n", "- driver: none in use\n"] {
+        assert!(recorded.contains(line), "{recorded}");
+    }
+    assert!(recorded.ends_with(text(&table.stdout).as_str()), "{recorded}");
     let table = text(&table.stdout);
     assert!(table.starts_with("tg2 @ d3 of synth:tiny:q8_0 on "), "{table}");
     let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).collect();

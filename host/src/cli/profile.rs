@@ -11,6 +11,7 @@ use super::device::{Device, Emulator};
 use super::load::ModelFile;
 use super::machine::{Activations, ModelArgs};
 use super::output::{OutputFile, is_same_file, to_stdout};
+use super::record::{self, RecordArgs};
 use crate::cuda::{self, Emulated};
 use crate::profile::{Plan, Report, Task, on_device, on_emulator, write_trace};
 
@@ -74,6 +75,9 @@ pub struct Args {
     /// Also write the launches as a trace for chrome://tracing or Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+
+    #[command(flatten)]
+    record: RecordArgs,
 }
 
 /// Runs `lanemap profile`.
@@ -112,6 +116,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let message = format!("--svg and --trace are both {}: name two files", svg.path().display());
         return Err(UsageError(message).into());
     }
+    let record = args.record.target()?;
     let bar = ProgressBar::new_spinner();
     let mut step = |what: &str| {
         bar.set_message(what.to_owned());
@@ -133,7 +138,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(file) = trace {
         file.write(|out| write_trace(out, &profile))?;
     }
-    to_stdout(|out| if args.json { report.write_json(out) } else { report.write_table(out, task) })
+    to_stdout(|out| if args.json { report.write_json(out) } else { report.write_table(out, task) })?;
+    let names = ["profile", &file.name()];
+    record::keep(record.as_deref(), names, device, |out| report.write_table(out, task))
 }
 
 /// The GPU with this index, which there are kernels for.

@@ -19,7 +19,7 @@
 
 use std::env;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::UNIX_EPOCH;
@@ -127,6 +127,28 @@ pub(super) fn append(path: &Path, provenance: &Provenance<'_>, result: &str) -> 
     write().with_context(|| format!("--record: cannot write {}", path.display()))
 }
 
+/// Appends what `write` writes, if there is a file for it; on a GPU or the emulator. `command` and `model` as in
+/// [`Provenance`].
+///
+/// # Errors
+/// As [`append`].
+pub(super) fn keep(
+    path: Option<&Path>,
+    [command, model]: [&str; 2],
+    device: Option<cuda::Device>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let (device, description) = device.map_or_else(
+        || ("emulator".to_owned(), "the emulator".to_owned()),
+        |device| (format!("cuda:{}", device.description().index), device.description().to_string()),
+    );
+    let mut result = Vec::new();
+    write(&mut result)?;
+    let provenance = Provenance { command, model, device: &device, description: &description };
+    append(path, &provenance, &String::from_utf8_lossy(&result))
+}
+
 /// Lines as a block of code.
 pub(super) fn indented(lines: &str) -> String {
     lines.lines().map(|line| format!("    {line}\n")).collect()
@@ -142,8 +164,15 @@ fn quoted(argument: &str) -> String {
     }
 }
 
-/// The commit of the checkout that this program lies in.
+/// The commit of the checkout that this program lies in, or of the bundle.
 fn commit() -> String {
+    let bundled = || {
+        let folder = env::current_exe().ok()?.parent()?.to_owned();
+        folder.join("run-tests").is_file().then(|| fs::read_to_string(folder.join("commit")).ok())?
+    };
+    if let Some(commit) = bundled() {
+        return commit.trim().to_owned();
+    }
     let known = || {
         let program = env::current_exe().ok()?;
         let root = program.ancestors().find(|folder| is_checkout(folder))?;

@@ -96,7 +96,11 @@ impl ModelQueue for Stream {
 
     fn read<T: Pod + Send>(&self, into: &mut Pinned<T>, from: View<'_, T>) -> Result<(), Error> {
         let empty = Pinned::zeroed(self.device(), 0)?;
-        let pinned = std::mem::replace(into, empty);
+        let mut pinned = std::mem::replace(into, empty);
+        if pinned.len() < from.len() {
+            // A copy that failed kept it.
+            pinned = Pinned::zeroed(self.device(), from.len())?;
+        }
         *into = self.download(pinned, from)?.wait()?;
         Ok(())
     }

@@ -6,9 +6,10 @@ use serde::Serialize;
 
 use super::identity::{self, Mode, Outcome};
 use super::parity::{self, chosen};
-use super::subject::{ReferenceArgs, SubjectArgs};
+use super::subject::{Opened, ReferenceArgs, SubjectArgs};
 use super::tolerance::{self, SizeArgs};
 use crate::cli::output::to_stdout;
+use crate::cli::record::{self, RecordArgs};
 use crate::gate::identity::Verdict;
 use crate::gate::parity::Row;
 use crate::gate::tolerance::{Line, Tolerance};
@@ -23,6 +24,9 @@ pub(super) struct Args {
 
     #[command(flatten)]
     reference: ReferenceArgs,
+
+    #[command(flatten)]
+    record: RecordArgs,
 }
 
 /// A gate in the table.
@@ -50,7 +54,9 @@ struct Report {
 /// # Errors
 /// The first red gate, after the table; what keeps one from running.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let report = judge(&args.subject, &args.reference)?;
+    let record = args.record.target()?;
+    let opened = args.subject.open()?;
+    let report = judge(&opened, &args.subject, &args.reference)?;
     to_stdout(|out| {
         if args.subject.json {
             serde_json::to_writer(&mut *out, &report)?;
@@ -58,14 +64,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         }
         print(out, &report)
     })?;
+    let names = ["gate all", &report.model];
+    record::keep(record.as_deref(), names, opened.device, |out| print(out, &report))?;
     if let Some(red) = report.gates.iter().find(|gate| gate.verdict == "RED") {
         anyhow::bail!("{} is red: {}", red.gate, red.what);
     }
     Ok(())
 }
 
-fn judge(args: &SubjectArgs, reference: &ReferenceArgs) -> anyhow::Result<Report> {
-    let opened = args.open()?;
+fn judge(opened: &Opened, args: &SubjectArgs, reference: &ReferenceArgs) -> anyhow::Result<Report> {
     let mut report = Report { model: opened.file.name(), device: opened.device_name(), ..Report::default() };
 
     let (_, rows) = parity::rows(args.device, &chosen(&[])?, args.quick)?;
@@ -93,7 +100,7 @@ fn judge(args: &SubjectArgs, reference: &ReferenceArgs) -> anyhow::Result<Report
         return Ok(report);
     }
 
-    let outcome = identity::judge(&opened, args.quick, (None, None), Mode::Auto, None)?;
+    let outcome = identity::judge(opened, args.quick, (None, None), Mode::Auto, None)?;
     let (verdict, what) = identity::words(&outcome);
     report.gates.push(Gate { gate: "identity", verdict, what });
     let is_green = outcome.verdict.as_ref().is_none_or(Verdict::is_green);
@@ -102,7 +109,7 @@ fn judge(args: &SubjectArgs, reference: &ReferenceArgs) -> anyhow::Result<Report
         return Ok(report);
     }
 
-    let tolerance = tolerance::judge(&opened, args.quick, reference, &SizeArgs::default())?;
+    let tolerance = tolerance::judge(opened, args.quick, reference, &SizeArgs::default())?;
     let red = tolerance.red();
     let what = red.first().cloned().unwrap_or_else(|| {
         let judged = tolerance.lines.iter().filter(|line| line.limit.is_some());
