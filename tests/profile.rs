@@ -57,7 +57,7 @@ fn check(launched: &Launched, what: &str) {
 }
 
 #[test]
-fn no_launch_moves_less_than_it_has_to() {
+fn no_emulated_launch_moves_less_than_it_has_to() {
     let k_quants = &[Format::Q4_K, Format::Q6_K, Format::Q5_K, Format::Q3_K, Format::Q2_K, Format::IQ4_XS];
     let small = &[Format::Q4_0, Format::Q4_1, Format::Q5_0, Format::Q5_1, Format::IQ4_NL];
     let floats = &[Format::F16, Format::F32, Format::BF16, Format::Q8_0];

@@ -132,3 +132,22 @@ fn the_results_of_a_checkout_are_found_from_within_it() {
     let refused = [&args[..args.len() - 1], &["--record=no/such/folder.md"]].concat();
     assert_refused(&run(&inner, &refused), 1, &["--record", "cannot write no/such/folder.md"]);
 }
+
+/// A program beside a bundle's files says what the bundle was built from.
+#[test]
+fn a_bundle_knows_its_commit() {
+    let folder = Folder::new();
+    let model = speller(false).write(&folder);
+    let program = folder.path("lanemap");
+    fs::copy(env!("CARGO_BIN_EXE_lanemap"), &program).unwrap();
+    folder.write("run-tests", b"");
+    folder.write("commit", b"abcdef012345\n");
+    let bench =
+        ["bench", "-p", "3", "-n", "0", "-r", "1", "-t", "1", "--device", "cpu", "--record=out.md", "-m"];
+    let mut command = Command::new(program);
+    command.args(bench).arg(model).current_dir(folder.path("")).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let record = fs::read_to_string(folder.path("out.md")).unwrap();
+    assert!(record.contains("\n- commit: abcdef012345\n"), "{record}");
+}

@@ -29,6 +29,9 @@ pub(crate) enum Rounding {
     EightBit,
     /// The inputs of products, their weights and queries are rounded to f16.
     Half,
+    /// As [`Half`](Self::Half), but with quantized matrices the weights stay, and the inputs become 32,512ths of
+    /// the largest magnitude of their group of 32.
+    Pairs,
 }
 
 /// The logits after each token.
@@ -119,7 +122,7 @@ impl<'a> Decoder<'a> {
                     self.rotate(head, position, layer);
                 }
             }
-            if self.rounding == Rounding::Half {
+            if matches!(self.rounding, Rounding::Half | Rounding::Pairs) {
                 queries[position].iter_mut().for_each(round_to_f16);
             }
             keys[position].iter_mut().for_each(round_to_f16);
@@ -240,12 +243,16 @@ impl<'a> Decoder<'a> {
     fn product(&self, x: &Rows, matrix: &str) -> Rows {
         let mut weights: Vec<f64> = self.model.values(matrix).into_iter().map(f64::from).collect();
         let mut x = x.clone();
-        if self.rounding == Rounding::Half {
-            x.iter_mut().flatten().for_each(round_to_f16);
-            weights.iter_mut().for_each(round_to_f16);
-        }
-        if self.rounding == Rounding::EightBit && self.model.format(matrix).block_elements() > 1 {
-            x.iter_mut().flat_map(|row| row.chunks_mut(32)).for_each(round_to_8_bits);
+        let is_quantized = self.model.format(matrix).block_elements() > 1;
+        let groups = x.iter_mut().flat_map(|row| row.chunks_mut(32));
+        match self.rounding {
+            Rounding::EightBit if is_quantized => groups.for_each(round_to_8_bits),
+            Rounding::Pairs if is_quantized => groups.for_each(round_to_pairs),
+            Rounding::Half | Rounding::Pairs => {
+                groups.flatten().for_each(round_to_f16);
+                weights.iter_mut().for_each(round_to_f16);
+            }
+            Rounding::None | Rounding::F32 | Rounding::EightBit => {}
         }
         self.blurred(
             x.iter().map(|x| weights.chunks_exact(x.len()).map(|row| dot(row, x)).collect()).collect(),
@@ -283,6 +290,13 @@ fn gelu_tanh(x: f64) -> f64 {
 
 fn softcap(x: f64, cap: f64) -> f64 {
     cap * (x / cap).tanh()
+}
+
+fn round_to_pairs(group: &mut [f64]) {
+    let step = group.iter().fold(0.0_f64, |most, x| most.max(x.abs())) / 32_512.0;
+    if step > 0.0 {
+        group.iter_mut().for_each(|x| *x = (*x / step).round_ties_even() * step);
+    }
 }
 
 fn round_to_f16(x: &mut f64) {

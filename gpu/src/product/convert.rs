@@ -37,7 +37,8 @@ pub struct Convert<A> {
     pub input: Global<f32>,
     /// How many rows, at most 65,535: a grid's second axis has no more blocks.
     pub rows: u32,
-    /// Values of a row: a multiple of [`Activations::COLUMNS`], at most 2^31.
+    /// Values of a row: a multiple of [`Activations::COLUMNS`], at most
+    /// [`MOST_COLUMNS`](super::activations::MOST_COLUMNS).
     pub width: u32,
     /// What the rows become.
     pub kind: PhantomData<A>,

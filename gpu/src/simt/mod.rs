@@ -483,18 +483,6 @@ pub trait Simt: Copy {
     #[track_caller]
     fn mma_m16n8k32_s8(self, a: [u32; 4], b: [u32; 2], c: [i32; 4]) -> [i32; 4];
 
-    /// `A · B + C`, 16 × 8 × 16, signed 8-bit operands, exact 32-bit sums that wrap. Lane maps: the
-    /// registers that [`mma_m16n8k32_s8`](Self::mma_m16n8k32_s8) has for one half of its k, the first
-    /// two or the last two of A and one of B.
-    ///
-    /// PTX: `mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32`. Lanes: warp. Order: none. Since:
-    /// sm_80; sm_75 does two `m8n8k16`. ISA: `mma`.
-    #[inline(always)]
-    #[track_caller]
-    fn mma_m16n8k16_s8(self, a: [u32; 2], b: u32, c: [i32; 4]) -> [i32; 4] {
-        self.mma_m16n8k32_s8([a[0], a[1], 0, 0], [b, 0], c)
-    }
-
     // ------------------------------------------------------------------ arithmetic: pairs of f16
 
     /// Both halves' sums, each rounded once to nearest even.

@@ -543,18 +543,9 @@ impl<M: Intrinsics> Simt for M {
 
     #[inline(always)]
     fn mma_m16n8k32_s8(self, a: [u32; 4], b: [u32; 2], c: [i32; 4]) -> [i32; 4] {
-        if M::SM >= 80 {
-            mma!("m16n8k32.row.col.s32.s8.s8.s32", a, b, c)
-        } else {
-            self.mma_m16n8k16_s8([a[2], a[3]], b[1], self.mma_m16n8k16_s8([a[0], a[1]], b[0], c))
-        }
-    }
-
-    #[inline(always)]
-    fn mma_m16n8k16_s8(self, a: [u32; 2], b: u32, c: [i32; 4]) -> [i32; 4] {
-        /// The product of eight rows.
+        /// The product of eight rows and half of k.
         #[inline(always)]
-        fn half(a: u32, b: u32, mut d: [i32; 2]) -> [i32; 2] {
+        fn quarter(a: u32, b: u32, mut d: [i32; 2]) -> [i32; 2] {
             // SAFETY: only registers.
             unsafe {
                 asm!("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {{{0}, {1}}}, {{{2}}}, {{{3}}}, {{{0}, {1}}};",
@@ -563,17 +554,10 @@ impl<M: Intrinsics> Simt for M {
             d
         }
         if M::SM >= 80 {
-            let mut d = c;
-            // SAFETY: only registers.
-            unsafe {
-                asm!("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 \
-                        {{{0}, {1}, {2}, {3}}}, {{{4}, {5}}}, {{{6}}}, {{{0}, {1}, {2}, {3}}};",
-                    inout(reg32) d[0], inout(reg32) d[1], inout(reg32) d[2], inout(reg32) d[3],
-                    in(reg32) a[0], in(reg32) a[1], in(reg32) b, options(nomem, nostack));
-            }
-            return d;
+            return mma!("m16n8k32.row.col.s32.s8.s8.s32", a, b, c);
         }
-        let (upper, lower) = (half(a[0], b, [c[0], c[1]]), half(a[1], b, [c[2], c[3]]));
+        let upper = quarter(a[2], b[1], quarter(a[0], b[0], [c[0], c[1]]));
+        let lower = quarter(a[3], b[1], quarter(a[1], b[0], [c[2], c[3]]));
         [upper[0], upper[1], lower[0], lower[1]]
     }
 

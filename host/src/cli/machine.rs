@@ -124,7 +124,7 @@ impl clap::ValueEnum for Activations {
         let help = match kind {
             ActivationKind::F16 => "16-bit floats, by products that every device has",
             ActivationKind::F16Wgmma => "16-bit floats, in prompts by the products of compute capability 9.0",
-            ActivationKind::Q8 => "Blocks of 8-bit quants",
+            ActivationKind::Q8 => "Pairs of 8-bit quants: for generated tokens, slow in prompts",
         };
         Some(PossibleValue::new(kind.name()).help(help))
     }
@@ -193,9 +193,11 @@ impl MachineArgs {
                 .on_gpu(device, model)
                 .and_then(|backend| Session::with_sequences(backend, context, sequences));
             match made {
-                Err(error @ (BackendError::Unsupported { .. } | BackendError::DeviceMemory { .. }))
-                    if self.device == Device::Auto =>
-                {
+                Err(
+                    error @ (BackendError::Unsupported { .. }
+                    | BackendError::DeviceMemory { .. }
+                    | BackendError::Device(cuda::Error::OutOfMemory { .. })),
+                ) if self.device == Device::Auto && self.activations == Activations::Auto => {
                     note(format_args!("warning: the CPU runs the model: {error}"));
                 }
                 made => return Ok(made?),

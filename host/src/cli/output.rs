@@ -56,7 +56,8 @@ impl OutputFile {
     /// # Errors
     /// When it cannot be written.
     pub fn open(flag: &'static str, path: &Path) -> anyhow::Result<Self> {
-        let is_new = !path.exists();
+        // Not `exists`, for which a link to nothing is nothing.
+        let is_new = fs::symlink_metadata(path).is_err();
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         let file = opened.with_context(|| format!("{flag}: cannot write {}", path.display()))?;
         Ok(Self { flag, path: path.to_path_buf(), file, is_new })

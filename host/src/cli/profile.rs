@@ -60,7 +60,8 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE", default_value_t = Device::Auto)]
     device: Device<Emulator>,
 
-    /// What products with quantized weights read; auto: f16 in prompts, q8 in generated tokens
+    /// What products with quantized weights read; auto: f16 in prompts (f16-wgmma on compute
+    /// capability 9.0), q8 in generated tokens
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Activations::Auto)]
     activations: Activations,
 

@@ -155,8 +155,8 @@ pub(super) fn upload<C: Copies>(
                 }
             });
         }
-        // Dropped on every way out of here, which ends the threads.
-        let orders = orders;
+        // Dropped on every way out of here, which ends the threads, and their work with it.
+        let (orders, to_copy) = (orders, to_copy);
         let mut waiting = lots.iter();
         let mut order = |stage: C::Stage| {
             if let Some(lot) = waiting.next() {

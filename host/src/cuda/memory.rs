@@ -21,7 +21,7 @@ impl<T: Pod> Buffer<T> {
     /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`] if the copy fails;
     /// [`Error::Captured`] inside a capture.
     pub fn from_slice(device: Device, elements: &[T]) -> Result<Self, Error> {
-        let mut bytes = Part::uninitialized(device, elements.len().saturating_mul(size_of::<T>()))?;
+        let mut bytes = Extent::uninitialized(device, elements.len().saturating_mul(size_of::<T>()))?;
         if !elements.is_empty() {
             bytes.write(bytemuck::cast_slice(elements))?;
         }
@@ -44,7 +44,7 @@ impl<T: Pod> Buffer<T> {
     /// capture.
     pub fn filled(device: Device, len: usize, byte: u8) -> Result<Self, Error> {
         // More than there can be is refused by the driver like any other too large number.
-        let bytes = Part::uninitialized(device, len.saturating_mul(size_of::<T>()))?;
+        let bytes = Extent::uninitialized(device, len.saturating_mul(size_of::<T>()))?;
         if len > 0 {
             bytes.slice().set_8(byte).map_err(Error::doing("filling memory"))?;
         }
@@ -65,7 +65,7 @@ impl Arena {
     /// [`Error::OutOfMemory`] with what is free; [`Error::Driver`]; [`Error::Captured`] inside a
     /// capture.
     pub(super) fn unwritten(device: Device, len: usize) -> Result<Self, Error> {
-        let whole = Part::uninitialized(device, len)?;
+        let whole = Extent::uninitialized(device, len)?;
         Ok(Self { memory: Arc::clone(&whole.memory), whole: Buffer::new(Box::new(whole), len) })
     }
 
@@ -77,19 +77,24 @@ impl Arena {
         self.whole.slice_mut(range)
     }
 
-    /// Parts of it as buffers, each at a multiple of [`ALIGN`]; it is freed with the last of them. Every
-    /// byte of theirs has been written.
+    /// Parts of it as buffers, each at a multiple of [`ALIGN`]; it is freed with the last of them.
     ///
     /// # Panics
     /// If they overlap, are not in order or not inside.
-    pub(super) fn into_buffers(self, ranges: impl IntoIterator<Item = Range<usize>>) -> Vec<Buffer<u8>> {
+    ///
+    /// # Safety
+    /// Every byte of theirs has been written.
+    pub(super) unsafe fn into_buffers(
+        self,
+        ranges: impl IntoIterator<Item = Range<usize>>,
+    ) -> Vec<Buffer<u8>> {
         let mut end = 0;
         let buffer = |range: Range<usize>| {
             assert!(end <= range.start && range.start <= range.end && range.end <= self.whole.len());
             assert!(range.start.is_multiple_of(ALIGN));
             end = range.end;
             let len = range.len();
-            Buffer::new(Box::new(Part { memory: Arc::clone(&self.memory), range }), len)
+            Buffer::new(Box::new(Extent { memory: Arc::clone(&self.memory), range }), len)
         };
         ranges.into_iter().map(buffer).collect()
     }
@@ -97,12 +102,12 @@ impl Arena {
 
 /// Bytes on a device that a buffer holds: its own alone, or a part of an [`Arena`]'s that no other has.
 #[derive(Debug)]
-struct Part {
+struct Extent {
     memory: Arc<Memory>,
     range: Range<usize>,
 }
 
-impl Part {
+impl Extent {
     /// An allocation of its own, which has to be written before anybody reads it.
     fn uninitialized(device: Device, len: usize) -> Result<Self, Error> {
         Ok(Self { memory: Arc::new(Memory::uninitialized(device, len)?), range: 0..len })
@@ -129,7 +134,8 @@ impl Memory {
         graph::outside(doing)?;
         device.enter()?;
         let born = device.retained().now();
-        // SAFETY: the callers write every byte.
+        // SAFETY: nobody reads a byte before it is written: who fills a buffer writes all of it, and who makes
+        // buffers of an arena says so.
         let bytes = unsafe { DeviceBuffer::uninitialized(asked) }.map_err(|error| {
             match (error, device.memory()) {
                 (cust::error::CudaError::OutOfMemory, Ok((free, total))) => Error::OutOfMemory {
@@ -145,7 +151,7 @@ impl Memory {
     }
 }
 
-impl Bytes for Part {
+impl Bytes for Extent {
     fn owner(&self) -> Owner {
         self.memory.device.owner()
     }

@@ -189,7 +189,7 @@ pub trait ModelQueue: Queue + Send {
 }
 
 /// A queue around another one, whose launches it changes, notes or leaves out. Memory and all else are the
-/// inner one's; only graphs it has none, because launches in a graph do not come by.
+/// inner one's; but it has no graphs, whose launches would not come by.
 pub trait Around {
     /// The inner queue.
     type Inner: Queue;

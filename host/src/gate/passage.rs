@@ -68,6 +68,8 @@ impl Passage {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
     use super::*;
     use crate::tokenizer::{RoleIds, TokenKind, Vocab};
 

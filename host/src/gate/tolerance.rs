@@ -100,12 +100,12 @@ impl Tolerance {
 #[derive(Debug, thiserror::Error)]
 pub enum ToleranceError {
     /// A model could not be made.
-    #[error("{name}: {error}")]
+    #[error("{name}")]
     Made {
         /// Which one.
         name: String,
         /// Why.
-        error: Box<dyn Error + Send + Sync>,
+        source: Box<dyn Error + Send + Sync>,
     },
     /// A model could not be run.
     #[error("{name}: {error}")]
@@ -143,7 +143,7 @@ pub fn run(
     let (mut lines, mut chunks) = (Vec::new(), None);
     for (index, subject) in subjects.iter().enumerate() {
         let name = &subject.name;
-        let made = |error| ToleranceError::Made { name: name.clone(), error };
+        let made = |source| ToleranceError::Made { name: name.clone(), source };
         let mut session = (subject.session)().map_err(made)?;
         let mut comparisons = [Comparison::new(vocab_size)?, Comparison::new(vocab_size)?];
         for (number, passage) in passages.iter().enumerate() {

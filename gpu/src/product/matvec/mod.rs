@@ -131,8 +131,13 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
                 ),
             ),
         ],
-        // Weights as f32 are 64 registers, and reading them once for four rows is worth a warp less.
-        registers: if P::DOTS == 0 { 168 } else { 128 },
+        // Weights as f32 are 64 registers, and reading them once for four rows is worth a warp less. With eight rows
+        // of input some formats take a few registers more than four blocks of a multiprocessor have.
+        registers: match (P::DOTS, ROWS) {
+            (0, _) => 168,
+            (_, 8) => 144,
+            _ => 128,
+        },
         local_memory: false,
     };
     const STARTS_EARLY: bool = true;

@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         return to_stdout(list);
     }
     let (device, rows) = rows(args.device, &chosen(&args.kernel)?, args.quick)?;
-    let green = !rows.iter().any(Row::is_red);
+    let green = verdict(&rows).is_ok();
     let report = Report { device: &device, seed: SEED, green, kernels: &rows };
     to_stdout(|out| {
         if args.json {
@@ -136,7 +136,11 @@ pub(super) fn rows(
 pub(super) fn verdict(rows: &[Row]) -> anyhow::Result<()> {
     let red: Vec<_> = rows.iter().filter(|row| row.is_red()).map(|row| row.kernel.as_str()).collect();
     anyhow::ensure!(red.is_empty(), "parity is red: {}", red.join(", "));
-    Ok(())
+    let missing = rows.first().filter(|_| rows.iter().all(|row| row.unavailable.is_some()));
+    match missing.and_then(|row| row.unavailable.as_ref()) {
+        Some(why) => anyhow::bail!("nothing was compared: {why}"),
+        None => Ok(()),
+    }
 }
 
 fn list(out: &mut dyn Write) -> io::Result<()> {

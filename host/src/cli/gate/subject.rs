@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
-
 use crate::backend::Backend;
 use crate::cli::device::{Device as Choice, Emulator};
 use crate::cli::load::ModelFile;
@@ -99,6 +97,6 @@ impl Opened {
     /// When threads cannot be started.
     pub(super) fn on_cpu(&self, threads: usize, exact: bool) -> anyhow::Result<Box<dyn Backend>> {
         let options = CpuOptions { threads, exact };
-        Ok(Box::new(CpuBackend::new(Arc::clone(&self.model), options).context("the CPU's reference")?))
+        Ok(Box::new(CpuBackend::new(Arc::clone(&self.model), options)?))
     }
 }

@@ -9,7 +9,7 @@
 //! | here | prompts in chunks, steps as graphs, what goes to the device and comes back |
 //!
 //! Tokens of a prompt go through the kernels for many rows, also a single one; generated tokens through
-//! those for few, also many side by side. Each kernel's row depends on that row alone, so logits have the
+//! those for few, also many side by side. (Products of q8 rows have kernels for few alone.) Each kernel's row depends on that row alone, so logits have the
 //! same bits however a prompt is cut and whatever stands beside a sequence.
 //!
 //! A step is captured once as a graph and then replayed: tokens and positions are read from the device's

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use gpu::product::activations::MOST_COLUMNS;
 use gpu::product::convert::Converted;
 use gpu::product::{AsF16, AsF16Panels, AsQ8, Convert, PanelF16};
 use gpu::simt::Global;
@@ -59,7 +60,7 @@ fn launch<A: Converted>(
 ) -> Result<(), Error> {
     let check = Check::<Convert<A>>::new(queue);
     let rows = check.count(rows, "rows", 65_535)?;
-    let width = check.count(width, "the width", i32::MAX.unsigned_abs())?;
+    let width = check.count(width, "the width", MOST_COLUMNS)?;
     check.that(width.is_multiple_of(A::COLUMNS), || {
         format!("the width is {width}, not a multiple of {}", A::COLUMNS)
     })?;

@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use bytemuck::Zeroable;
+use gpu::product::activations::MOST_COLUMNS;
 use gpu::product::matvec::{HalfNumbers, HalfPieces, Job, Pair, Quantized};
 use gpu::product::{Matvec, MatvecGeometry};
 use gpu::quant::{Format, bf16, with_block};
@@ -102,7 +103,7 @@ fn launch<P: Pair, E, const ROWS: usize>(
     let PlaneMatrix { format, columns, .. } = outputs[0].weights;
     check.that(columns > 0, || "weights have no columns".to_owned())?;
     let rows = check.count(rows, "rows", i32::MAX.unsigned_abs())?;
-    let k = check.count(columns, "columns", i32::MAX.unsigned_abs())?;
+    let k = check.count(columns, "columns", MOST_COLUMNS)?;
     let mut jobs = [Job::zeroed(); MatvecGeometry::JOBS];
     let mut all = 0;
     for (job, Output { out, weights, bias }) in jobs.iter_mut().zip(outputs) {
