@@ -169,50 +169,68 @@ fn check_gpu(id: &str, test: &str) {
     let mut exact = session(&path, true, 1024);
     let fastest = GpuOptions::fastest(&device.stream().expect("a stream"));
     let alone = |kind| GpuOptions { prompt: kind, step: kind };
-    for options in [alone(ActivationKind::F16), alone(ActivationKind::Q8), fastest] {
+    let mut gpus = [alone(ActivationKind::F16), alone(ActivationKind::Q8), fastest].map(|options| {
         let stream = device.stream().expect("a stream");
         let backend = GpuBackend::new(stream, Arc::clone(&model), options, &mut |_, _| ()).expect("memory");
-        let mut gpu = Session::new(Box::new(backend), 1024).expect("memory for the KV cache");
-        let (mut worst, mut compared, mut agreed) = (0.0_f32, 0, 0);
-        for record in support::models::goldens(id).iter().filter(|record| record["greedy"].is_array()) {
-            let text = record["text"].as_str().expect("a text");
-            let (tokens, greedy) = (ids(&record["tokens"]), ids(&record["greedy"]));
-            let gaps = numbers(&record["gaps"]);
-            let go = &mut |_: usize, _: usize| ControlFlow::Continue(());
-            exact.rewind(0);
-            gpu.rewind(0);
-            let mut expected = exact.prefill(&tokens, 512, go).expect("a prompt").to_vec();
-            let mut found = gpu.prefill(&tokens, 512, go).expect("a prompt").to_vec();
-            for (step, (&token, &peer_gap)) in greedy.iter().zip(&gaps).enumerate() {
-                for (&found, &expected) in found.iter().zip(&expected) {
+        let session = Session::new(Box::new(backend), 1024).expect("memory for the KV cache");
+        (options, session, Agreement::default())
+    });
+    for record in support::models::goldens(id).iter().filter(|record| record["greedy"].is_array()) {
+        let text = record["text"].as_str().expect("a text");
+        let (tokens, greedy) = (ids(&record["tokens"]), ids(&record["greedy"]));
+        let gaps = numbers(&record["gaps"]);
+        let expected = fed(&mut exact, &tokens, &greedy);
+        for (options, gpu, agreement) in &mut gpus {
+            let found = fed(gpu, &tokens, &greedy);
+            assert_eq!((found.len(), expected.len()), (greedy.len(), gaps.len()));
+            for (step, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                let what = format!("{id}: {options}: {text:?}: step {step}");
+                for (&found, &expected) in found.iter().zip(expected) {
                     let error = (found - expected).abs();
                     // Written so that a NaN fails.
-                    assert!(
-                        error <= GPU_LOGIT,
-                        "{id}: {options}: {text:?}: step {step}: {found}, exact {expected}"
-                    );
-                    worst = worst.max(error);
+                    assert!(error <= GPU_LOGIT, "{what}: {found}, exact {expected}");
+                    agreement.worst = agreement.worst.max(error);
                 }
-                let chosen = argmax(&found);
+                let (chosen, token, peer_gap) = (argmax(found), greedy[step], gaps[step]);
                 assert!(
-                    chosen == argmax(&expected) || gap(&expected) <= GPU_GAP,
-                    "{id}: {options}: {text:?}: step {step}: {chosen}, exact has a gap of {}",
-                    gap(&expected)
+                    chosen == argmax(expected) || gap(expected) <= GPU_GAP,
+                    "{what}: {chosen}, exact has a gap of {}",
+                    gap(expected)
                 );
                 // The inputs are llama.cpp's at every step.
                 assert!(
                     chosen == token || peer_gap <= f64::from(GPU_GAP),
-                    "{id}: {options}: {text:?}: step {step}: {chosen}, llama.cpp has {token} with a gap of {peer_gap}"
+                    "{what}: {chosen}, llama.cpp has {token} with a gap of {peer_gap}"
                 );
-                agreed += usize::from(chosen == token);
-                compared += 1;
-                expected = exact.decode(token).expect("room in the context").to_vec();
-                found = gpu.decode(token).expect("room in the context").to_vec();
+                agreement.same += usize::from(chosen == token);
+                agreement.compared += 1;
             }
         }
+    }
+    for (options, _, Agreement { worst, compared, same }) in gpus {
         println!(
-            "{id}: {options}: {compared} rows of logits, the worst off by {worst:.4} (allowed {GPU_LOGIT}), {agreed} tokens are \
-             llama.cpp's"
+            "{id}: {options}: {compared} rows of logits, the worst off by {worst:.4} (allowed {GPU_LOGIT}), {same} \
+             tokens are llama.cpp's"
         );
     }
+}
+
+/// How a GPU compares.
+#[derive(Default)]
+struct Agreement {
+    worst: f32,
+    compared: usize,
+    /// Tokens that are llama.cpp's.
+    same: usize,
+}
+
+/// The logits that each of the tokens of `greedy` is chosen from behind a prompt.
+fn fed(session: &mut Session, prompt: &[u32], greedy: &[u32]) -> Vec<Vec<f32>> {
+    let go = &mut |_: usize, _: usize| ControlFlow::Continue(());
+    session.rewind(0);
+    let mut rows = vec![session.prefill(prompt, 512, go).expect("a prompt").to_vec()];
+    for &token in &greedy[..greedy.len() - 1] {
+        rows.push(session.decode(token).expect("room in the context").to_vec());
+    }
+    rows
 }

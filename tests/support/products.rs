@@ -6,11 +6,10 @@ use gpu::quant::Format;
 use half::f16;
 use lanemap::cuda::ops::PlaneMatrix;
 use lanemap::cuda::{Error, Queue, Stream, View, ViewMut};
+use lanemap::gate::bounds::tensor_core_product;
 pub(crate) use lanemap::gate::matrix::{Matrix, Rows};
 
-use crate::machine::{
-    self, EPSILON, FIRST_ORDER, Guarded, Machine, assert_close, counted, say, tensor_core_error,
-};
+use crate::machine::{self, EPSILON, FIRST_ORDER, Guarded, Machine, assert_close, counted, say};
 use crate::random::Random;
 
 /// What weights and inputs are aligned to, in bytes.
@@ -88,16 +87,13 @@ fn check<K: Kernels, M: Machine>(
     let multiplied: Vec<f64> = weights.values.iter().map(|&weight| f16::from_f32(weight).to_f64()).collect();
     let (mut expected, mut bounds) = (Vec::with_capacity(m * n), Vec::with_capacity(m * n));
     let (mut plain, mut largest) = (0.0_f64, 0.0_f64);
-    for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
-        let (row, column) = (&input.values[i * k..][..k], j * k..(j + 1) * k);
-        let factors: Vec<_> = row.iter().copied().zip(multiplied[column].iter().copied()).collect();
-        let bias = weights.bias.as_ref().map_or(0.0, |bias| bias[j]);
-        let exact = factors.iter().map(|(x, w)| x * w).sum::<f64>() + f64::from(bias);
+    let references = tensor_core_product(&input.values, &multiplied, [m, n, k], M::ROUNDINGS_OF_A_PRODUCT);
+    for (i, reference) in references.iter().enumerate() {
+        let bias = weights.bias.as_ref().map_or(0.0, |bias| bias[i % n]);
+        let exact = reference.sum + f64::from(bias);
         let of_bias = if weights.bias.is_some() { FIRST_ORDER * EPSILON * exact.abs() } else { 0.0 };
-        bounds.push(tensor_core_error::<M>(&factors) + of_bias);
-        let loop_in_f32 =
-            factors.iter().fold(0.0_f32, |sum, &(x, w)| (x as f32).mul_add(w as f32, sum)) + bias;
-        plain = plain.max((f64::from(loop_in_f32) - exact).abs());
+        bounds.push(reference.bound + of_bias);
+        plain = plain.max((f64::from(reference.plain + bias) - exact).abs());
         largest = largest.max(exact.abs());
         expected.push(exact);
     }

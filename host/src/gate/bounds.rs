@@ -1,5 +1,7 @@
 //! By how much results of kernels may be off, as their numeric contracts say.
 
+use rayon::prelude::*;
+
 use crate::cuda::{Owner, Queue};
 
 /// The rounding of f32: half a unit in the last place of 1.
@@ -43,6 +45,41 @@ pub fn tensor_core_error(factors: &[(f64, f64)], roundings_of_a_product: f64) ->
         sum += step.iter().map(|(a, b)| a * b).sum::<f64>();
     }
     FIRST_ORDER * EPSILON * roundings
+}
+
+/// What an element of a product on the tensor cores is held against.
+#[derive(Clone, Copy, Debug)]
+pub struct Reference {
+    /// The sum in f64.
+    pub sum: f64,
+    /// By how much a kernel's may be off, see [`tensor_core_error`].
+    pub bound: f64,
+    /// What a plain loop in f32 makes of it.
+    pub plain: f32,
+}
+
+/// The product of `m` rows with `n` rows of weights, both `k` long and as they are multiplied: `m × n`, by all
+/// cores.
+///
+/// # Panics
+/// If there are fewer.
+#[must_use]
+pub fn tensor_core_product(
+    rows: &[f64],
+    weights: &[f64],
+    [m, n, k]: [usize; 3],
+    roundings_of_a_product: f64,
+) -> Vec<Reference> {
+    let element = |at: usize| {
+        let (row, column) = (&rows[at / n * k..][..k], &weights[at % n * k..][..k]);
+        let factors: Vec<_> = row.iter().copied().zip(column.iter().copied()).collect();
+        Reference {
+            sum: factors.iter().map(|(x, w)| x * w).sum(),
+            bound: tensor_core_error(&factors, roundings_of_a_product),
+            plain: factors.iter().fold(0.0, |sum, &(x, w)| (x as f32).mul_add(w as f32, sum)),
+        }
+    };
+    (0..m * n).into_par_iter().map(element).collect()
 }
 
 /// By how much an element of a product of few rows may be off, of an input row, a row of weights and a bias.

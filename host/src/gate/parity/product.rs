@@ -10,7 +10,7 @@ use super::trial::{Red, Trial};
 use super::{Parity, suffix};
 use crate::cuda::ops::{self, PlaneMatrix};
 use crate::cuda::{Error, Noted, Queue, View, ViewMut};
-use crate::gate::bounds::{EPSILON, FIRST_ORDER, roundings_of_a_product, tensor_core_error};
+use crate::gate::bounds::{EPSILON, FIRST_ORDER, roundings_of_a_product, tensor_core_product};
 use crate::gate::form::in_panels;
 use crate::gate::guarded::Guarded;
 use crate::gate::matrix::{Matrix, Rows};
@@ -165,13 +165,9 @@ impl<E: Pod, W: Pod> Operands<'_, E, W> {
         let biases = normals(&mut trial.random, n);
         let input = trial.input("input", self.input, 16)?;
         let weights = trial.input("weights", self.weights, 16)?;
-        let (mut sums, mut bounds) = (Vec::with_capacity(m * n), Vec::with_capacity(m * n));
-        for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
-            let (row, column) = (&self.rows[i * k..][..k], j * k..(j + 1) * k);
-            let factors: Vec<_> = row.iter().copied().zip(multiplied[column].iter().copied()).collect();
-            sums.push(factors.iter().map(|(x, w)| x * w).sum::<f64>());
-            bounds.push(tensor_core_error(&factors, roundings));
-        }
+        let references = tensor_core_product(self.rows, &multiplied, [m, n, k], roundings);
+        let sums: Vec<f64> = references.iter().map(|reference| reference.sum).collect();
+        let bound = |i: usize| references[i].bound;
         for biases in [None, Some(&biases)] {
             let bias = biases.map(|biases| trial.input("bias", biases, 4)).transpose()?;
             let with = if bias.is_some() { ", with a bias" } else { "" };
@@ -180,13 +176,13 @@ impl<E: Pod, W: Pod> Operands<'_, E, W> {
                 Ok(launch(queue, out, input.view(), weights.view(), bias.as_ref().map(Guarded::view))?)
             })?;
             let Some(biases) = biases else {
-                trial.compare(&case, &found, &sums, |i| bounds[i])?;
+                trial.compare(&case, &found, &sums, bound)?;
                 continue;
             };
             let biased = |(i, sum): (usize, &f64)| sum + f64::from(biases[i % n]);
             let expected: Vec<f64> = sums.iter().enumerate().map(biased).collect();
             let rounding = |i: usize| FIRST_ORDER * EPSILON * expected[i].abs();
-            trial.compare(&case, &found, &expected, |i| bounds[i] + rounding(i))?;
+            trial.compare(&case, &found, &expected, |i| bound(i) + rounding(i))?;
         }
         Ok(())
     }
