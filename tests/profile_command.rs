@@ -93,5 +93,7 @@ fn what_cannot_be_profiled_is_refused_in_words() {
     let folder = Folder::new();
     let one = folder.path("one").into_os_string().into_string().unwrap();
     refused(&["-p", "2", "--svg", &one, "--trace", &one], &["--svg and --trace are both", "one"]);
+    let record = format!("--record={one}");
+    refused(&["-p", "2", "--svg", &one, &record], &["--svg and --record are both", "one"]);
     assert!(!folder.path("one").exists(), "nothing was written");
 }

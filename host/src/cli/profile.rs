@@ -111,13 +111,21 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let open =
         |flag, path: &Option<PathBuf>| path.as_deref().map(|path| OutputFile::open(flag, path)).transpose();
     let (svg, trace) = (open("--svg", &args.svg)?, open("--trace", &args.trace)?);
-    if let (Some(svg), Some(trace)) = (&svg, &trace)
-        && is_same_file(svg.path(), trace.path())
-    {
-        let message = format!("--svg and --trace are both {}: name two files", svg.path().display());
-        return Err(UsageError(message).into());
-    }
     let record = args.record.target()?;
+    let paths = [
+        ("--svg", svg.as_ref().map(OutputFile::path)),
+        ("--trace", trace.as_ref().map(OutputFile::path)),
+        ("--record", record.as_deref()),
+    ];
+    for [one, other] in [[0, 1], [0, 2], [1, 2]] {
+        let ((flag, one), (other_flag, other)) = (paths[one], paths[other]);
+        if let (Some(one), Some(other)) = (one, other)
+            && is_same_file(one, other)
+        {
+            let message = format!("{flag} and {other_flag} are both {}: name two files", one.display());
+            return Err(UsageError(message).into());
+        }
+    }
     let bar = ProgressBar::new_spinner();
     let mut step = |what: &str| {
         bar.set_message(what.to_owned());
