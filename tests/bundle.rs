@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,16 +13,24 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
+/// Puts a program where it is run. Another process does it: a file that this one has open for writing while a
+/// thread of another test starts a program is "busy" until that has begun.
+fn place(from: &Path, to: &Path) {
+    let status = Command::new("install").args(["-m", "755"]).arg(from).arg(to).status().unwrap();
+    assert!(status.success(), "{}", to.display());
+}
+
 fn write(path: &Path, script: &str) {
-    fs::write(path, format!("#!/usr/bin/env bash\n{script}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    write!(file, "#!/usr/bin/env bash\n{script}\n").unwrap();
+    place(file.path(), path);
 }
 
 /// A bundle whose program prints its arguments, and whose tests are these scripts.
 fn bundle(tests: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for script in ["run-tests", "run-bench"] {
-        fs::copy(root().join("tools/on-gpu").join(script), folder.path().join(script)).unwrap();
+        place(&root().join("tools/on-gpu").join(script), &folder.path().join(script));
     }
     fs::write(folder.path().join("commit"), "0123456789ab\n").unwrap();
     fs::create_dir(folder.path().join("tests")).unwrap();

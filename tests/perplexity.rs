@@ -277,7 +277,7 @@ fn what_does_not_fit_is_refused() {
     refused(&again, 2, &["run.logits: there is a file already", "--force"]);
     let same = folder.path(".").join("run.logits");
     let same = ["--kl", same.to_str().unwrap(), "--force"];
-    refused(&[&again[..], &same].concat(), 2, &["run.logits is the file that --kl reads"]);
+    refused(&[&again[..], &same].concat(), 2, &["--kl and --save-logits are both", "run.logits"]);
     refused(&[long, "-c", "4", "--force"], 2, &["--save-logits"]);
     assert_eq!(std::fs::read(saved).unwrap(), before, "it is as it was");
     refused(&[long, "-c", "5", "--kl", saved], 1, &["run.logits", "--ctx 4"]);

@@ -109,13 +109,15 @@ impl Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let tests = args.tests()?;
     if let Some(sides) = &args.ab {
-        return ab::run(args, &tests, sides, args.record.target()?.as_deref());
+        let record = args.record.target(&[("--model", args.model.named())])?;
+        return ab::run(args, &tests, sides, record.as_deref());
     }
     if args.pairs.is_some() && args.against.is_none() {
         return Err(UsageError("--pairs is for --against and --ab".to_owned()).into());
     }
     args.machine.check()?;
-    let record = args.record.target()?;
+    let others = [("--model", args.model.named()), ("--against", args.against.as_deref())];
+    let record = args.record.target(&others)?;
     let record = record.as_deref();
     let file = ModelFile::open(args.model.source()?)?;
     let model = file.model()?;

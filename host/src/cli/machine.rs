@@ -1,7 +1,7 @@
 //! The flags that say which model runs, and on what.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,6 +43,11 @@ impl ModelArgs {
     /// When the demo model cannot be fetched.
     pub(super) fn source(&self) -> anyhow::Result<Source> {
         self.synth.map_or_else(|| self.file.path().map(Source::File), |spec| Ok(Source::Synth(spec)))
+    }
+
+    /// The file that is named.
+    pub(super) fn named(&self) -> Option<&Path> {
+        self.file.model.as_deref()
     }
 
     /// The same as another lanemap takes it, and its name.

@@ -93,7 +93,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::note(format_args!("error: {error:#}"));
+            output::note(format_args!("error: {}", one_line(&error)));
             if error.downcast_ref::<UsageError>().is_some() {
                 ExitCode::from(EXIT_USAGE)
             } else {
@@ -101,6 +101,19 @@ pub fn main() -> ExitCode {
             }
         }
     }
+}
+
+/// An error and its causes; not those that what is before them says already.
+fn one_line(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |line, cause| {
+        if line.is_empty() {
+            cause
+        } else if line.contains(&cause) {
+            line
+        } else {
+            format!("{line}: {cause}")
+        }
+    })
 }
 
 /// Prints the help or the version where that was asked for, else what is wrong.

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use super::UsageError;
+
 /// Runs `write` on standard output and flushes it.
 ///
 /// When the reader has gone (`lanemap … | head`) this is a success: there is nothing left to do.
@@ -98,9 +100,40 @@ impl Drop for OutputFile {
     }
 }
 
-/// Whether both paths lead to one file that is there.
-pub fn is_same_file(one: &Path, other: &Path) -> bool {
-    fs::canonicalize(one).is_ok_and(|one| fs::canonicalize(other).is_ok_and(|other| one == other))
+/// That no two of these paths, each with what it is called, lead to one file: what is written to one would be lost
+/// in the other. A path that is not there is where it would be.
+///
+/// # Errors
+/// A [`UsageError`] that names both.
+pub fn distinct(files: &[(&str, Option<&Path>)]) -> Result<(), UsageError> {
+    for (at, (name, path)) in files.iter().enumerate() {
+        for (other_name, other) in &files[at + 1..] {
+            if let (Some(path), Some(other)) = (path, other)
+                && is_same_file(path, other)
+            {
+                let message = format!("{name} and {other_name} are both {}: name two files", path.display());
+                return Err(UsageError(message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether both paths lead to one file.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    // Also by two names of one file.
+    #[cfg(unix)]
+    if let (Ok(one), Ok(other)) = (fs::metadata(one), fs::metadata(other)) {
+        use std::os::unix::fs::MetadataExt;
+        return (one.dev(), one.ino()) == (other.dev(), other.ino());
+    }
+    let place = |path: &Path| {
+        fs::canonicalize(path).ok().or_else(|| {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            Some(fs::canonicalize(folder.unwrap_or(Path::new("."))).ok()?.join(path.file_name()?))
+        })
+    };
+    place(one).is_some_and(|one| place(other) == Some(one))
 }
 
 #[cfg(test)]
@@ -122,7 +155,15 @@ mod tests {
             file.write(|out| out.write_all(b"short")).expect("written");
             assert_eq!(fs::read_to_string(path).expect("read"), "short");
         }
-        assert!(is_same_file(&old, &folder.path().join(".").join("old")) && !is_same_file(&old, &new));
+        fs::remove_file(&new).expect("it is there");
+        fs::hard_link(&old, folder.path().join("link")).expect("a second name");
+        let around = |name: &str| folder.path().join(".").join(name);
+        let names = [("a", Some(&*old)), ("b", None), ("c", Some(&*new))];
+        assert!(distinct(&names).is_ok());
+        for same in [around("old"), around("new"), around("link")] {
+            let error = distinct(&[&names[..], &[("d", Some(&*same))]].concat()).expect_err("one file");
+            assert!(error.to_string().contains(" and d are both "), "{error}");
+        }
         let error = OutputFile::open("--svg", &folder.path().join("no").join("x")).expect_err("no folder");
         assert!(error.to_string().starts_with("--svg: cannot write "), "{error}");
     }

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use self::report::{Compared, Report};
 use super::load::ModelFile;
 use super::machine::{MachineArgs, ModelArgs};
-use super::output::{is_same_file, note, to_stdout};
+use super::output::{note, to_stdout};
 use super::record::{self, Provenance, RecordArgs};
 use super::{UsageError, interrupt, prompt};
 use crate::perplexity::{
@@ -75,10 +75,6 @@ impl Args {
     fn check_save(&self) -> Result<(), UsageError> {
         let Some(path) = &self.save_logits else { return Ok(()) };
         let name = path.display();
-        if self.kl.as_ref().is_some_and(|base| is_same_file(base, path)) {
-            let message = format!("--save-logits: {name} is the file that --kl reads: name another one");
-            return Err(UsageError(message));
-        }
         if path.is_file() && !self.force {
             let message = format!("--save-logits: {name}: there is a file already; --force replaces it");
             return Err(UsageError(message));
@@ -94,7 +90,12 @@ impl Args {
 /// error when a file cannot be read or written, or is of another text, or the model cannot be loaded or run.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     args.machine.check()?;
-    let record = args.record.target()?;
+    let record = args.record.target(&[
+        ("the text", Some(&*args.text).filter(|path| path.as_os_str() != "-")),
+        ("--model", args.model.named()),
+        ("--kl", args.kl.as_deref()),
+        ("--save-logits", args.save_logits.as_deref()),
+    ])?;
     args.check_save()?;
     let text = prompt::read(None, Some(&args.text))?;
     let base = args.kl.as_deref().map(Reader::open).transpose()?;

@@ -10,7 +10,7 @@ use super::UsageError;
 use super::device::{Device, Emulator};
 use super::load::ModelFile;
 use super::machine::{Activations, ModelArgs};
-use super::output::{OutputFile, is_same_file, to_stdout};
+use super::output::{OutputFile, to_stdout};
 use super::record::{self, RecordArgs};
 use crate::cuda::{self, Emulated};
 use crate::profile::{Plan, Report, Task, on_device, on_emulator, write_trace};
@@ -108,24 +108,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let message = format!("{positions} positions do not fit into the model's context of {limit}");
         return Err(UsageError(message).into());
     }
+    let record = args.record.target(&[
+        ("--model", args.model.named()),
+        ("--svg", args.svg.as_deref()),
+        ("--trace", args.trace.as_deref()),
+    ])?;
     let open =
         |flag, path: &Option<PathBuf>| path.as_deref().map(|path| OutputFile::open(flag, path)).transpose();
     let (svg, trace) = (open("--svg", &args.svg)?, open("--trace", &args.trace)?);
-    let record = args.record.target()?;
-    let paths = [
-        ("--svg", svg.as_ref().map(OutputFile::path)),
-        ("--trace", trace.as_ref().map(OutputFile::path)),
-        ("--record", record.as_deref()),
-    ];
-    for [one, other] in [[0, 1], [0, 2], [1, 2]] {
-        let ((flag, one), (other_flag, other)) = (paths[one], paths[other]);
-        if let (Some(one), Some(other)) = (one, other)
-            && is_same_file(one, other)
-        {
-            let message = format!("{flag} and {other_flag} are both {}: name two files", one.display());
-            return Err(UsageError(message).into());
-        }
-    }
     let bar = ProgressBar::new_spinner();
     let mut step = |what: &str| {
         bar.set_message(what.to_owned());

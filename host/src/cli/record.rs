@@ -28,6 +28,7 @@ use anyhow::Context;
 use chrono::Utc;
 
 use super::UsageError;
+use super::output::distinct;
 use crate::cuda;
 
 /// Where results are kept in a checkout.
@@ -43,13 +44,18 @@ pub(super) struct RecordArgs {
 }
 
 impl RecordArgs {
-    /// The file to append to, if the result is to be recorded; to be asked before anything slow is begun.
+    /// The file to append to, if the result is to be recorded; to be asked before anything slow is begun. It is
+    /// none of `others`, which the command reads and writes, and it can be written to.
     ///
     /// # Errors
-    /// A [`UsageError`] if no file is named and this is no checkout; when it cannot be written to.
-    pub(super) fn target(&self) -> anyhow::Result<Option<PathBuf>> {
+    /// A [`UsageError`] if no file is named and this is no checkout, or for one of the others; when it cannot be
+    /// written to.
+    pub(super) fn target(&self, others: &[(&str, Option<&Path>)]) -> anyhow::Result<Option<PathBuf>> {
         let path = match &self.record {
-            None => return Ok(None),
+            None => {
+                distinct(others)?;
+                return Ok(None);
+            }
             Some(Some(path)) => path.clone(),
             Some(None) => {
                 let here = env::current_dir().context("there is no current folder")?;
@@ -62,8 +68,14 @@ impl RecordArgs {
                 root.join(RESULTS)
             }
         };
+        distinct(&[others, &[("--record", Some(&path))]].concat())?;
+        let is_new = !path.exists();
         let opened = OpenOptions::new().append(true).create(true).open(&path);
         opened.with_context(|| format!("--record: cannot write {}", path.display()))?;
+        if is_new {
+            // Nothing is left where the work fails.
+            let _ = fs::canonicalize(&path).and_then(fs::remove_file);
+        }
         Ok(Some(path))
     }
 }

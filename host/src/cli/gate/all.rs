@@ -54,7 +54,7 @@ struct Report {
 /// # Errors
 /// The first red gate, after the table; what keeps one from running.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let record = args.record.target()?;
+    let record = args.record.target(&[("--model", args.subject.model.named())])?;
     let opened = args.subject.open()?;
     let report = judge(&opened, &args.subject, &args.reference)?;
     to_stdout(|out| {
@@ -65,7 +65,17 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         print(out, &report)
     })?;
     let names = ["gate all", &report.model];
-    record::keep(record.as_deref(), names, opened.device, |out| print(out, &report))?;
+    record::keep(record.as_deref(), names, opened.device, |out| {
+        let mut text = Vec::new();
+        print(&mut text, &report)?;
+        let mut text = String::from_utf8_lossy(&text).into_owned();
+        if let Some(file) = report.identity.as_ref().map(|outcome| &outcome.file) {
+            // Where it lies on one machine says nothing elsewhere.
+            let name = file.file_name().unwrap_or_default();
+            text = text.replace(&file.display().to_string(), &name.display().to_string());
+        }
+        out.write_all(text.as_bytes())
+    })?;
     if let Some(red) = report.gates.iter().find(|gate| gate.verdict == "RED") {
         anyhow::bail!("{} is red: {}", red.gate, red.what);
     }

@@ -62,7 +62,7 @@ pub(super) enum Mode {
 pub(super) struct Outcome {
     key: Key,
     /// The file of baselines.
-    file: PathBuf,
+    pub(super) file: PathBuf,
     /// The build of the baseline; none if the stream was recorded.
     baseline: Option<String>,
     tokens: Vec<u32>,
@@ -140,7 +140,10 @@ pub(super) fn judge(
         (false, None) => (64, 32),
     };
     let generated = predict.unwrap_or(default_predict);
-    let prompt = passage::tokens(&opened.tokenizer, tokens.unwrap_or(default_tokens));
+    let room = opened.model.config().context_length.saturating_sub(generated);
+    let tokens = tokens.unwrap_or(default_tokens.min(room));
+    opened.check_positions(tokens.saturating_add(generated))?;
+    let prompt = passage::tokens(&opened.tokenizer, tokens);
     let options = opened.options()?;
     let key = Key {
         model: hex(&opened.file.gguf.sha256()),

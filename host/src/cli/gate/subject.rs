@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::backend::Backend;
+use crate::cli::UsageError;
 use crate::cli::device::{Device as Choice, Emulator};
 use crate::cli::load::ModelFile;
 use crate::cli::machine::ModelArgs;
@@ -16,7 +17,7 @@ use crate::tokenizer::Tokenizer;
 #[derive(Debug, clap::Args)]
 pub(super) struct SubjectArgs {
     #[command(flatten)]
-    model: ModelArgs,
+    pub(super) model: ModelArgs,
 
     /// auto (the first GPU, else the emulator), emulator, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value_t = Choice::Auto)]
@@ -78,6 +79,20 @@ impl Opened {
             Some(device) => Box::new(GpuBackend::new(device.stream()?, model, options, progress)?),
             None => Box::new(GpuBackend::new(Emulated::new(), model, options, progress)?),
         })
+    }
+
+    /// That the model's context has so many positions.
+    ///
+    /// # Errors
+    /// A [`UsageError`] if not.
+    pub(super) fn check_positions(&self, positions: usize) -> Result<(), UsageError> {
+        let context = self.model.config().context_length;
+        if positions <= context {
+            return Ok(());
+        }
+        let message =
+            format!("{positions} positions do not fit into the model's context of {context}: use fewer");
+        Err(UsageError(message))
     }
 
     /// What the device runs models with, unless it is told otherwise.

@@ -106,6 +106,7 @@ pub(super) fn judge(
     let passages = size.passages.unwrap_or(passages);
     let (tokens, steps) = (size.tokens.unwrap_or(tokens), size.steps.unwrap_or(steps));
     let context = tokens + steps;
+    opened.check_positions(context)?;
     let kept = kept_bytes(passages, context, opened.model.config().vocab_size);
     if kept > KEPT_BYTES {
         let message = format!(
