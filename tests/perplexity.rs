@@ -265,7 +265,7 @@ fn what_does_not_fit_is_refused() {
     refused(&[short, "-c", "8"], 2, &["short.txt", "7 tokens", "chunk of 8", "--ctx"]);
     refused(&[short, "-c", "2"], 2, &["--ctx"]);
     refused(&["no-such.txt"], 1, &["no-such.txt"]);
-    refused(&[long, "--kl", long], 1, &["long.txt is no file of --save-logits"]);
+    refused(&[long, "--kl", short], 1, &["short.txt is no file of --save-logits"]);
     refused(
         &[long, "-c", "8", "--save-logits", folder.path("").to_str().unwrap()],
         1,
