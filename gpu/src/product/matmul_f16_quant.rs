@@ -87,18 +87,17 @@ use core::marker::PhantomData;
 
 use super::activations::{Activations, AsF16};
 use super::problem::{PIECES, Pending, Product, SLAB, pieces_of_a_thread, place_of_piece};
-use super::slabs::Slabs;
-use super::staged::{Rows, Staged};
-use super::tiling::{FRAGMENT, MOST, Sums, Tiling};
+use super::staged::{ROW_BYTES, Rows, Staged};
+use super::tiling::{FRAGMENT, MOST, Output, Sums, Tiling};
 use super::weights::{CHUNKS, Weights};
 use crate::quant::Format;
 use crate::simt::{
     ColMajor, Contract, Count, Expectations, Kernel, Launch, MatrixA, MatrixB, Occurrence, RowMajor, Shared,
-    Simt, Unit, Work,
+    Simt, Work,
 };
 
-/// Bytes of a slab of a staged row.
-const ROW_BYTES: u32 = 2 * SLAB;
+const _: () = assert!(ROW_BYTES == 2 * SLAB, "a staged row is a slab");
+
 /// Steps of k in a slab.
 const STEPS: u32 = SLAB / FRAGMENT;
 
@@ -194,7 +193,7 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
     }
 
     fn work(&self, _: u32) -> Option<Work> {
-        Some(self.product.work(B::FORMAT, AsF16::value_bytes(self.product.k), Unit::TensorF16))
+        Some(self.product.work(B::FORMAT, AsF16::value_bytes(self.product.k)))
     }
 }
 
@@ -203,22 +202,48 @@ impl<S: Simt, B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u
 {
     #[inline(always)]
     unsafe fn run(self, s: S) {
-        // SAFETY: the caller's.
-        unsafe { self.go_through(s) }
+        let (tiling, product) = (Self::TILING, self.product);
+        let (row, column) = tiling.place(s.block().x, product.m, product.n);
+        let mut sums: Sums = [[[0.0; 8]; MOST]; MOST];
+        let slabs = product.slabs();
+        // SAFETY: what is staged lies inside its slab, and comes from inside its matrix or is zero.
+        // A slab is read after its wait and a barrier, and written again after the next barrier,
+        // which every warp reaches when it has multiplied it. A warp stores its own part of out.
+        unsafe {
+            if slabs > 0 {
+                self.copy_input(s, row, 0);
+                let pending = Pending::<B>::load(s, &product, tiling, column, 0);
+                Self::store_weights(s, pending, 0);
+            }
+            for slab in 0..slabs {
+                s.copy_async_wait::<0>();
+                s.barrier();
+                // After the last slab comes one that nobody reads: cheaper than to ask.
+                self.copy_input(s, row, slab + 1);
+                let pending = Pending::<B>::load(s, &product, tiling, column, slab + 1);
+                Self::multiply(s, slab, &mut sums);
+                Self::store_weights(s, pending, slab + 1);
+            }
+            s.copy_async_wait::<0>();
+            let (down, right) = tiling.place_of_warp(s.warp());
+            Output { out: product.out, bias: product.bias, m: product.m, n: product.n }.store(
+                s,
+                tiling,
+                &sums,
+                row + down,
+                column + right,
+            );
+        }
     }
 }
 
-impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const WARPS_N: u32> Slabs
-    for MatmulF16Quant<B, TILE_M, TILE_N, WARPS_M, WARPS_N>
+impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const WARPS_N: u32>
+    MatmulF16Quant<B, TILE_M, TILE_N, WARPS_M, WARPS_N>
 {
-    type Block = B;
-    const TILES: Tiling = Self::TILING;
-
-    #[inline(always)]
-    fn product(&self) -> Product {
-        self.product
-    }
-
+    /// Begins to copy a slab of the tile's input, whose first row is `row`, and closes the group.
+    ///
+    /// # Safety
+    /// Nobody uses the slab until the copies have been waited for.
     #[inline(always)]
     #[track_caller]
     unsafe fn copy_input<S: Simt>(&self, s: S, row: u32, slab: u32) {
@@ -236,6 +261,10 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
         s.copy_async_commit();
     }
 
+    /// Unpacks a thread's pieces into a slab.
+    ///
+    /// # Safety
+    /// Nobody else uses the slab until a barrier.
     #[inline(always)]
     #[track_caller]
     unsafe fn store_weights<S: Simt>(s: S, pending: Pending<B>, slab: u32) {
@@ -250,6 +279,10 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
         });
     }
 
+    /// Adds a slab's products to a warp's sums.
+    ///
+    /// # Safety
+    /// The slab is staged, visible, and stays.
     #[inline(always)]
     #[track_caller]
     unsafe fn multiply<S: Simt>(s: S, slab: u32, sums: &mut Sums) {
@@ -261,13 +294,13 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
             let mut b = [MatrixB::<ColMajor>::from_registers([0; 4]); MOST];
             let b = &mut b[..tiling.fragments_n()];
             for (b, down) in b.iter_mut().zip((0..).step_by(FRAGMENT as usize)) {
-                let from = Staged::<ROW_BYTES>::operand(weights, down, k);
+                let from = Staged::operand(weights, down, k);
                 // SAFETY: the caller's; operands lie inside their slab.
                 *b = MatrixB::from_registers(unsafe { s.ldmatrix::<4, _>(from) });
             }
             let sums = &mut sums[..tiling.fragments_m()];
             for (sums, down) in sums.iter_mut().zip((0..).step_by(FRAGMENT as usize)) {
-                let from = Staged::<ROW_BYTES>::operand(input, down, k);
+                let from = Staged::operand(input, down, k);
                 // SAFETY: as above.
                 let a = MatrixA::<RowMajor>::from_registers(unsafe { s.ldmatrix::<4, _>(from) });
                 for (sum, &b) in sums.iter_mut().zip(b.iter()) {
@@ -276,20 +309,16 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
             }
         }
     }
-}
 
-impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const WARPS_N: u32>
-    MatmulF16Quant<B, TILE_M, TILE_N, WARPS_M, WARPS_N>
-{
     /// Where a slab of the input is staged.
     #[inline(always)]
-    fn input<S: Simt>(s: S, slab: u32) -> Staged<ROW_BYTES> {
+    fn input<S: Simt>(s: S, slab: u32) -> Staged {
         Staged::at(s.shared().row(slab % 2, TILE_M * ROW_BYTES))
     }
 
     /// Where a slab of the weights is staged.
     #[inline(always)]
-    fn weights<S: Simt>(s: S, slab: u32) -> Staged<ROW_BYTES> {
+    fn weights<S: Simt>(s: S, slab: u32) -> Staged {
         let first: Shared<u8> = s.shared();
         Staged::at(first.at(2 * TILE_M * ROW_BYTES).row(slab % 2, TILE_N * ROW_BYTES))
     }

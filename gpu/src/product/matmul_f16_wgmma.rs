@@ -71,7 +71,7 @@ use crate::fragment::wgmma;
 use crate::quant::Format;
 use crate::simt::{
     ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, RowMajor,
-    Shared, Unit, WARP_LANES, Work,
+    Shared, WARP_LANES, Work,
 };
 
 /// Warps that multiply: two warp groups.
@@ -158,7 +158,7 @@ impl<const REGISTERS: usize> Contract for MatmulF16Wgmma<REGISTERS> {
     fn work(&self, _: u32) -> Option<Work> {
         let Self { out, input, weights, bias, m, n, k, .. } = *self;
         let product = Product { out, input, weights, bias, m, n, k };
-        Some(product.work(Format::F16, AsF16Panels::value_bytes(k), Unit::TensorF16))
+        Some(product.work(Format::F16, AsF16Panels::value_bytes(k)))
     }
 }
 

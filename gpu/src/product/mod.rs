@@ -10,7 +10,6 @@ mod matmul_f16_wgmma;
 pub mod matvec;
 pub mod panels;
 mod problem;
-mod slabs;
 mod staged;
 mod tiling;
 mod unpack_f16;

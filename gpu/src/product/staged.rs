@@ -5,33 +5,29 @@ use crate::simt::{ColMajor, Global, RowMajor, Shared, Simt};
 
 /// Bytes of a chunk: what one lane moves at a time, and one row of what `ldmatrix` loads.
 pub(super) const CHUNK_BYTES: u32 = 16;
-/// Bytes that pass through all banks once.
-const LINE_BYTES: u32 = 128;
+/// Bytes of a row: what passes through all banks once.
+pub(super) const ROW_BYTES: u32 = 128;
+/// Chunks of a row.
+const CHUNKS: u32 = ROW_BYTES / CHUNK_BYTES;
 
-/// Rows of `ROW_BYTES` bytes, 64 or 128, in shared memory from a multiple of 128 bytes on.
+/// Rows of [`ROW_BYTES`] bytes in shared memory, from a multiple of as many on.
 ///
-/// In lines of 128 bytes, a row's chunk `c` lies in another place of each line:
+/// A row's chunk `c` lies in another place of each row, `c ^ r % 8`:
 ///
 /// ```text
-/// rows of 128 bytes: place c ^ r % 8        rows of 64 bytes: place 4 (r % 2) + (c ^ r / 2 % 4)
-/// place  0  1  2  3  4  5  6  7             place  0  1  2  3  4  5  6  7
-/// row 0  0  1  2  3  4  5  6  7             row 0  0  1  2  3  0  1  2  3  row 1
-/// row 1  1  0  3  2  5  4  7  6             row 2  1  0  3  2  1  0  3  2  row 3
-/// :                                         :
-/// row 7  7  6  5  4  3  2  1  0             row 6  3  2  1  0  3  2  1  0  row 7
+/// place  0  1  2  3  4  5  6  7
+/// row 0  0  1  2  3  4  5  6  7
+/// row 1  1  0  3  2  5  4  7  6
+/// :
+/// row 7  7  6  5  4  3  2  1  0
 /// ```
 ///
 /// So eight rows of one chunk, which is what `ldmatrix` loads and eight lanes store at a time, lie
 /// in eight different places, and nothing conflicts.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Staged<const ROW_BYTES: u32>(Shared<u8>);
+pub(super) struct Staged(Shared<u8>);
 
-impl<const ROW_BYTES: u32> Staged<ROW_BYTES> {
-    const CHUNKS: u32 = {
-        assert!(ROW_BYTES == LINE_BYTES || ROW_BYTES == LINE_BYTES / 2);
-        ROW_BYTES / CHUNK_BYTES
-    };
-
+impl Staged {
     /// Rows from `start` on.
     #[inline(always)]
     pub(super) const fn at(start: Shared<u8>) -> Self {
@@ -41,8 +37,7 @@ impl<const ROW_BYTES: u32> Staged<ROW_BYTES> {
     /// A chunk of a row.
     #[inline(always)]
     pub(super) const fn chunk<T>(self, row: u32, chunk: u32) -> Shared<T> {
-        let rows_of_a_line = LINE_BYTES / ROW_BYTES;
-        let place = chunk ^ (row / rows_of_a_line % Self::CHUNKS);
+        let place = chunk ^ (row % CHUNKS);
         self.0.row(row, ROW_BYTES).at(place * CHUNK_BYTES).cast()
     }
 
@@ -77,8 +72,8 @@ impl<const ROW_BYTES: u32> Staged<ROW_BYTES> {
     #[inline(always)]
     #[track_caller]
     pub(super) unsafe fn copy<S: Simt>(self, s: S, threads: u32, rows: u32, from: Rows) {
-        let rows_at_once = threads / Self::CHUNKS;
-        let (row, chunk) = (s.thread() / Self::CHUNKS, s.thread() % Self::CHUNKS);
+        let rows_at_once = threads / CHUNKS;
+        let (row, chunk) = (s.thread() / CHUNKS, s.thread() % CHUNKS);
         let column = from.column + chunk * CHUNK_BYTES;
         let mut source = from.matrix.row(from.row + row, from.stride).at(u64::from(column));
         // How many of the rows below have this chunk. One number for all of them, and another one in
