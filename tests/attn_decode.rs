@@ -29,46 +29,31 @@ on_both! {
 }
 
 /// What a machine makes of a problem.
-trait Run {
-    fn run<F: Form, M: Machine>(&self, machine: &M, inputs: &Inputs) -> Vec<f32>;
-
-    fn run_at<F: Form, M: Machine>(
-        &self,
-        machine: &M,
-        inputs: &Inputs,
-        places: &[KvPlace],
-        query: &[f16],
-        shape: AttnShape,
-    ) -> Vec<f32>;
+fn run<F: Form, M: Machine>(machine: &M, case: &Case<'_>, inputs: &Inputs) -> Vec<f32> {
+    run_at::<F, M>(machine, case, inputs, &case.places(), &inputs.query, case.shape())
 }
 
-impl Run for Case<'_> {
-    fn run<F: Form, M: Machine>(&self, machine: &M, inputs: &Inputs) -> Vec<f32> {
-        self.run_at::<F, M>(machine, inputs, &self.places(), &inputs.query, self.shape())
-    }
-
-    fn run_at<F: Form, M: Machine>(
-        &self,
-        machine: &M,
-        inputs: &Inputs,
-        places: &[KvPlace],
-        query: &[f16],
-        shape: AttnShape,
-    ) -> Vec<f32> {
-        let input = |name: &str, elements: &[f16]| Guarded::input(machine, name, elements, 16);
-        let query = input("query", query);
-        let (keys, values) = (input("keys", &inputs.keys), input("values", &inputs.values));
-        let places = Guarded::input(machine, "places", places, 16);
-        F::output(machine, shape.rows, self.width(), |queue, out| {
-            let mut workspace = Guarded::<f32>::output(machine, "workspace", shape.workspace(), 16);
-            let cache =
-                Cache { keys: keys.view(), values: values.view(), places: places.view(), layer: LAYER };
-            ops::attn_decode(queue, out, query.view(), cache, workspace.view_mut(), shape)?;
-            queue.synchronize()?;
-            workspace.read();
-            Ok(())
-        })
-    }
+/// The same at other places, of other queries and in another shape.
+fn run_at<F: Form, M: Machine>(
+    machine: &M,
+    case: &Case<'_>,
+    inputs: &Inputs,
+    places: &[KvPlace],
+    query: &[f16],
+    shape: AttnShape,
+) -> Vec<f32> {
+    let input = |name: &str, elements: &[f16]| Guarded::input(machine, name, elements, 16);
+    let query = input("query", query);
+    let (keys, values) = (input("keys", &inputs.keys), input("values", &inputs.values));
+    let places = Guarded::input(machine, "places", places, 16);
+    F::output(machine, shape.rows, case.width(), |queue, out| {
+        let mut workspace = Guarded::<f32>::output(machine, "workspace", shape.workspace(), 16);
+        let cache = Cache { keys: keys.view(), values: values.view(), places: places.view(), layer: LAYER };
+        ops::attn_decode(queue, out, query.view(), cache, workspace.view_mut(), shape)?;
+        queue.synchronize()?;
+        workspace.read();
+        Ok(())
+    })
 }
 
 const BASE: Case<'_> = Case::BASE;
@@ -98,7 +83,7 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
     let mut worst = 0.0_f64;
     for (number, case) in machine.cases(&cases, &large).into_iter().enumerate() {
         let inputs = case.random(&mut random);
-        let out = case.run::<f32, M>(machine, &inputs);
+        let out = run::<f32, M>(machine, &case, &inputs);
         let expected: Vec<f64> =
             (0..case.positions.len()).flat_map(|row| case.reference(&inputs, row)).collect();
         assert!(expected.iter().any(|x| x.abs() > 0.05), "case {number} is not trivial");
@@ -113,13 +98,13 @@ fn every_form_is_written<M: Machine>(machine: &M) {
     let inputs = case.random(&mut Random(72));
     let expected: Vec<f64> = (0..2).flat_map(|row| case.reference(&inputs, row)).collect();
     let close = |found: Vec<f32>, f: &dyn Fn(&[f32])| f(&found);
-    close(case.run::<f16, M>(machine, &inputs), &|found| {
+    close(run::<f16, M>(machine, &case, &inputs), &|found| {
         f16::assert_close("f16", found, &expected, case.width(), |_| 1e-4);
     });
-    close(case.run::<PanelF16, M>(machine, &inputs), &|found| {
+    close(run::<PanelF16, M>(machine, &case, &inputs), &|found| {
         PanelF16::assert_close("f16 in panels", found, &expected, case.width(), |_| 1e-4);
     });
-    close(case.run::<Q8, M>(machine, &inputs), &|found| {
+    close(run::<Q8, M>(machine, &case, &inputs), &|found| {
         Q8::assert_close("q8", found, &expected, case.width(), |_| 1e-4);
     });
 }
@@ -127,7 +112,7 @@ fn every_form_is_written<M: Machine>(machine: &M) {
 fn a_row_has_the_same_bits_in_every_launch<M: Machine>(machine: &M) {
     let case = Case { positions: &[150, 3, 128], window: 140, ..BASE };
     let inputs = case.random(&mut Random(73));
-    let together = case.run::<f32, M>(machine, &inputs);
+    let together = run::<f32, M>(machine, &case, &inputs);
     let places = case.places();
     for row in 0..3 {
         let columns = row * case.width()..(row + 1) * case.width();
@@ -135,7 +120,7 @@ fn a_row_has_the_same_bits_in_every_launch<M: Machine>(machine: &M) {
         for context in [200, 1000] {
             let shape = AttnShape { rows: 1, context, ..case.shape() };
             let query = &inputs.query[columns.clone()];
-            let alone = case.run_at::<f32, M>(machine, &inputs, &places[row..=row], query, shape);
+            let alone = run_at::<f32, M>(machine, &case, &inputs, &places[row..=row], query, shape);
             assert_eq!(alone[..], together[columns.clone()], "row {row}, a context of {context}");
         }
     }

@@ -28,35 +28,27 @@ on_both! {
     arguments_outside_the_contract_are_refused,
 }
 
-/// What a machine makes of a problem.
-trait Run {
-    /// The residual stream after it, and `out` as f32.
-    fn run<F: Form, M: Machine>(&self, machine: &M) -> (Vec<f32>, Vec<f32>);
-}
-
-impl Run for Case {
-    fn run<F: Form, M: Machine>(&self, machine: &M) -> (Vec<f32>, Vec<f32>) {
-        let width = self.weight.len();
-        let input = |name, elements: &[f32]| Guarded::input(machine, name, elements, 16);
-        let weight = input("weight", &self.weight);
-        let delta = self.delta.as_deref().map(|delta| input("delta", delta));
-        let post = self.post.as_deref().map(|post| input("post", post));
-        let first = RefCell::new(None::<Vec<f32>>);
-        let out = F::output(machine, self.rows, width, |machine, out| {
-            let mut residual = Guarded::in_out(machine, "residual", &self.residual, 16);
-            let delta = delta
-                .as_ref()
-                .map(|rows| Delta { rows: rows.view(), post: post.as_ref().map(Guarded::view) });
-            let view = residual.view_mut();
-            ops::residual_norm(machine, out, view, delta, weight.view(), self.rows, ROOT_EPSILON)?;
-            machine.synchronize()?;
-            let residual = residual.read();
-            let same = first.borrow_mut().get_or_insert_with(|| residual.clone()) == &residual;
-            assert!(same, "the residual stream has the same bits in each run");
-            Ok(())
-        });
-        (first.into_inner().unwrap(), out)
-    }
+/// What a machine makes of a problem: the residual stream after it, and `out` as f32.
+fn run<F: Form, M: Machine>(machine: &M, case: &Case) -> (Vec<f32>, Vec<f32>) {
+    let width = case.weight.len();
+    let input = |name, elements: &[f32]| Guarded::input(machine, name, elements, 16);
+    let weight = input("weight", &case.weight);
+    let delta = case.delta.as_deref().map(|delta| input("delta", delta));
+    let post = case.post.as_deref().map(|post| input("post", post));
+    let first = RefCell::new(None::<Vec<f32>>);
+    let out = F::output(machine, case.rows, width, |machine, out| {
+        let mut residual = Guarded::in_out(machine, "residual", &case.residual, 16);
+        let delta =
+            delta.as_ref().map(|rows| Delta { rows: rows.view(), post: post.as_ref().map(Guarded::view) });
+        let view = residual.view_mut();
+        ops::residual_norm(machine, out, view, delta, weight.view(), case.rows, ROOT_EPSILON)?;
+        machine.synchronize()?;
+        let residual = residual.read();
+        let same = first.borrow_mut().get_or_insert_with(|| residual.clone()) == &residual;
+        assert!(same, "the residual stream has the same bits in each run");
+        Ok(())
+    });
+    (first.into_inner().unwrap(), out)
 }
 
 fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
@@ -75,7 +67,7 @@ fn check_elements<F: Form, M: Machine>(machine: &M) {
     let mut worst = 0.0_f64;
     for (rows, width, delta, post) in machine.cases(&[&shapes[..], &more[..]].concat(), &large) {
         let case = Case::random(&mut random, rows, width, delta, post);
-        let (residual, out) = case.run::<F, M>(machine);
+        let (residual, out) = run::<F, M>(machine, &case);
         let (expected_residual, expected) = case.reference();
         let what = format!("{rows} × {width}, {}, random seed {seed}", F::NAME);
         let sums = case.residual_bounds(&expected_residual);
@@ -96,9 +88,9 @@ fn a_row_has_the_same_bits_beside_any_others<M: Machine>(machine: &M) {
 
 fn check_rows<F: Form, M: Machine>(machine: &M) {
     let case = Case::random(&mut Random(32), 5, 640, true, true);
-    let (residual, out) = case.run::<F, M>(machine);
+    let (residual, out) = run::<F, M>(machine, &case);
     for row in 0..case.rows {
-        let (alone_residual, alone) = case.row(row).run::<F, M>(machine);
+        let (alone_residual, alone) = run::<F, M>(machine, &case.row(row));
         let columns = row * 640..(row + 1) * 640;
         assert_eq!(residual[columns.clone()], alone_residual[..], "row {row}");
         assert_eq!(out[columns], alone[..], "row {row}");
@@ -110,7 +102,7 @@ fn a_row_of_zeros_stays_zero<M: Machine>(machine: &M) {
     case.residual.fill(0.0);
     case.delta = Some(vec![0.0; 192]);
     case.post = Some(vec![1.0; 96]);
-    let (residual, out) = case.run::<f32, M>(machine);
+    let (residual, out) = run::<f32, M>(machine, &case);
     assert!(residual.iter().chain(&out).all(|&x| x == 0.0), "nothing was divided by zero");
 }
 

@@ -12,7 +12,7 @@ use gpu::attention::KvPlace;
 use gpu::quant::f16;
 use lanemap::cuda::ops::{self, Cache, Heads, RopeShape};
 use lanemap::cuda::{Error, View};
-use lanemap::gate::parity::rope::{RopePart, rope_error};
+use lanemap::gate::parity::rope::{RopeCase, RopePart, rope_error};
 use lanemap::model::{Rope, RopeOrder, RopeScaling};
 use machine::{Guarded, Machine, assert_refused, on_both, say};
 use random::Random;
@@ -26,16 +26,6 @@ on_both! {
 const CONTEXT: usize = 40;
 const LAYERS: usize = 2;
 
-#[derive(Clone, Copy)]
-struct Case {
-    shape: RopeShape,
-    layer: usize,
-    /// Elements between one row and the next.
-    gap: usize,
-    bias: bool,
-    norm: bool,
-}
-
 fn check(found: f16, (expected, size): (f64, f64), what: impl Fn() -> String) {
     let bound = rope_error(expected, size);
     let error = (found.to_f64() - expected).abs();
@@ -43,66 +33,18 @@ fn check(found: f16, (expected, size): (f64, f64), what: impl Fn() -> String) {
 }
 
 fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
-    let base = RopeShape {
-        rows: 3,
-        heads: 4,
-        kv_heads: 2,
-        head_size: 64,
-        pairs: 32,
-        order: RopeOrder::Interleaved,
-        epsilon: 1e-6,
-    };
-    let halves = RopeShape { order: RopeOrder::Halves, ..base };
-    let cases = [
-        Case { shape: base, layer: 1, gap: 0, bias: false, norm: false },
-        Case { shape: halves, layer: 1, gap: 7, bias: true, norm: true },
-        Case {
-            shape: RopeShape { rows: 1, heads: 3, kv_heads: 1, ..halves },
-            layer: 0,
-            gap: 0,
-            bias: true,
-            norm: false,
-        },
-        // Some elements of a head do not turn.
-        Case {
-            shape: RopeShape { head_size: 80, pairs: 20, ..base },
-            layer: 1,
-            gap: 1,
-            bias: true,
-            norm: true,
-        },
-        Case {
-            shape: RopeShape { head_size: 96, pairs: 10, ..halves },
-            layer: 1,
-            gap: 0,
-            bias: false,
-            norm: true,
-        },
-        Case {
-            shape: RopeShape { head_size: 256, pairs: 128, ..halves },
-            layer: 1,
-            gap: 0,
-            bias: false,
-            norm: true,
-        },
-        Case {
-            shape: RopeShape { head_size: 2, pairs: 1, rows: 5, ..base },
-            layer: 1,
-            gap: 0,
-            bias: false,
-            norm: false,
-        },
-    ];
-    let large = [Case {
-        shape: RopeShape { rows: 36, heads: 32, kv_heads: 8, head_size: 128, pairs: 64, ..halves },
-        layer: 1,
+    let first_layer = RopeCase {
+        shape: RopeShape { rows: 1, heads: 3, kv_heads: 1, ..RopeCase::HALVES },
         gap: 0,
         bias: true,
-        norm: true,
-    }];
+        norm: false,
+    };
+    let of_the_gate = [RopeCase::QUICK, RopeCase::MORE].concat();
+    let cases: Vec<_> = of_the_gate.into_iter().map(|case| (case, 1)).chain([(first_layer, 0)]).collect();
+    let large = [(RopeCase::LARGE, 1)];
     let seed = 51;
     let mut random = Random(seed);
-    for (number, case) in machine.cases(&cases, &large).into_iter().enumerate() {
+    for (number, (case, layer_index)) in machine.cases(&cases, &large).into_iter().enumerate() {
         let shape = case.shape;
         let scaling = RopeScaling::None;
         let rope = Rope { dims: 2 * shape.pairs, base: 10_000.0, order: shape.order, scaling };
@@ -148,7 +90,7 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
                 keys: keys.view_mut(),
                 values: values.view_mut(),
                 places: places.view(),
-                layer: case.layer,
+                layer: layer_index,
             };
             ops::rope_kv(machine, out.view_mut(), given, cache, angles.view(), shape)
                 .unwrap_or_else(|error| panic!("{run}: {error}"));
@@ -165,7 +107,7 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
         for row in 0..shape.rows {
             let angles = &angles[position(row) * shape.pairs..][..shape.pairs];
             let cache = |which: usize| {
-                let start = ((2 * which + row.min(1)) * LAYERS + case.layer) * layer;
+                let start = ((2 * which + row.min(1)) * LAYERS + layer_index) * layer;
                 &caches[start + position(row) * width..][..width]
             };
             let queries = &out[row * shape.heads * shape.head_size..][..shape.heads * shape.head_size];

@@ -162,10 +162,7 @@ fn finish(
     write: &dyn Fn(&mut dyn Write, OutputFormat) -> io::Result<()>,
 ) -> anyhow::Result<()> {
     to_stdout(|out| write(out, args.output))?;
-    let Some(path) = record else { return Ok(()) };
-    let mut result = Vec::new();
-    write(&mut result, OutputFormat::Md)?;
-    record::append(path, provenance, &String::from_utf8_lossy(&result))
+    record::append(record, provenance, |out| write(out, OutputFormat::Md))
 }
 
 fn bar(len: usize) -> anyhow::Result<ProgressBar> {

@@ -64,11 +64,7 @@ impl Device {
             Self::Auto => 0,
             Self::Cuda(index) => index,
         };
-        let found = cuda::Device::open(index).and_then(|device| {
-            device.description().variant()?;
-            Ok(device)
-        });
-        match found {
+        match with_kernels(index) {
             Ok(device) => Ok(Chosen::Cuda(device)),
             Err(cuda::Error::Unavailable(_)) if self == Self::Auto => Ok(Chosen::Cpu),
             Err(error) if self == Self::Auto => {
@@ -78,6 +74,16 @@ impl Device {
             Err(error) => anyhow::bail!("--device {self}: {error}; use --device cpu"),
         }
     }
+}
+
+/// The GPU with this index, which there are kernels for.
+///
+/// # Errors
+/// When it cannot be used, or there are none.
+pub fn with_kernels(index: u32) -> Result<cuda::Device, cuda::Error> {
+    let device = cuda::Device::open(index)?;
+    device.description().variant()?;
+    Ok(device)
 }
 
 impl<S: StandIn> Device<S> {

@@ -164,7 +164,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         description: &session.description(),
     };
     let lines = record::indented(&report.to_string());
-    record.map_or(Ok(()), |path| record::append(&path, &provenance, &lines))
+    record::append(record.as_deref(), &provenance, |out| out.write_all(lines.as_bytes()))
 }
 
 /// The chunks of a text, as `llama-perplexity` makes them.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use indicatif::ProgressBar;
 
 use super::UsageError;
-use super::device::{Device, Emulator};
+use super::device::{Device, Emulator, with_kernels};
 use super::load::ModelFile;
 use super::machine::{Activations, ModelArgs};
 use super::output::{OutputFile, to_stdout};
@@ -139,16 +139,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     to_stdout(|out| if args.json { report.write_json(out) } else { report.write_table(out, task) })?;
     let names = ["profile", &file.name()];
-    record::keep(record.as_deref(), names, device, |out| report.write_table(out, task))
+    record::append_of_device(record.as_deref(), names, device, |out| report.write_table(out, task))
 }
 
 /// The GPU with this index, which there are kernels for.
 fn open(device: Device<Emulator>, index: u32) -> anyhow::Result<cuda::Device> {
-    let opened = cuda::Device::open(index).and_then(|opened| {
-        opened.description().variant()?;
-        Ok(opened)
-    });
-    opened.map_err(|error| {
+    with_kernels(index).map_err(|error| {
         anyhow::anyhow!("--device {device}: {error}; --device emulator counts bytes without a GPU")
     })
 }

@@ -97,11 +97,19 @@ pub(super) struct Provenance<'a> {
     pub(super) description: &'a str,
 }
 
-/// Appends a result, Markdown that ends with a line end, to `path`.
+/// Appends what `write` writes, Markdown that ends with a line end, if there is a file for it.
 ///
 /// # Errors
 /// When the file cannot be written to.
-pub(super) fn append(path: &Path, provenance: &Provenance<'_>, result: &str) -> anyhow::Result<()> {
+pub(super) fn append(
+    path: Option<&Path>,
+    provenance: &Provenance<'_>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let mut result = Vec::new();
+    write(&mut result)?;
+    let result = String::from_utf8_lossy(&result);
     let Provenance { command, model, device, description } = provenance;
     let arguments: Vec<String> = env::args_os().skip(1).map(|arg| arg.display().to_string()).collect();
     let line: Vec<String> = std::iter::once("lanemap".to_owned())
@@ -139,26 +147,21 @@ pub(super) fn append(path: &Path, provenance: &Provenance<'_>, result: &str) -> 
     write().with_context(|| format!("--record: cannot write {}", path.display()))
 }
 
-/// Appends what `write` writes, if there is a file for it; on a GPU or the emulator. `command` and `model` as in
-/// [`Provenance`].
+/// As [`append`], of work on a GPU or the emulator. `command` and `model` as in [`Provenance`].
 ///
 /// # Errors
 /// As [`append`].
-pub(super) fn keep(
+pub(super) fn append_of_device(
     path: Option<&Path>,
     [command, model]: [&str; 2],
     device: Option<cuda::Device>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> anyhow::Result<()> {
-    let Some(path) = path else { return Ok(()) };
     let (device, description) = device.map_or_else(
         || ("emulator".to_owned(), "the emulator".to_owned()),
         |device| (format!("cuda:{}", device.description().index), device.description().to_string()),
     );
-    let mut result = Vec::new();
-    write(&mut result)?;
-    let provenance = Provenance { command, model, device: &device, description: &description };
-    append(path, &provenance, &String::from_utf8_lossy(&result))
+    append(path, &Provenance { command, model, device: &device, description: &description }, write)
 }
 
 /// Lines as a block of code.

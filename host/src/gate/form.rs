@@ -2,16 +2,19 @@
 //! kernels to read.
 
 use bytemuck::Pod;
-use gpu::product::{PanelF16, Panels, Q8Row, panels};
+use gpu::product::{Activations, PanelF16, Panels, Q8Row, panels};
 use half::f16;
 
 use crate::cuda::ViewMut;
 use crate::cuda::ops::RowsMut;
 
+/// What kernels store a form as.
+type Kind<F> = <<F as Form>::Out<'static> as RowsMut>::Kind;
+
 /// A form of rows, named by its element.
 pub trait Form {
     /// The end of the names of kernels that write it.
-    const NAME: &'static str;
+    const NAME: &'static str = <Kind<Self>>::NAME;
     /// What it is stored as.
     type Element: Pod + std::fmt::Debug;
     /// What launchers take.
@@ -21,7 +24,9 @@ pub trait Form {
     fn target(view: ViewMut<'_, Self::Element>) -> Self::Out<'_>;
 
     /// Elements of rows of `width` values.
-    fn elements(rows: usize, width: usize) -> usize;
+    fn elements(rows: usize, width: usize) -> usize {
+        Kind::<Self>::bytes(rows as u32, width as u32) as usize / size_of::<Self::Element>()
+    }
 
     /// The values of that many rows of `width`.
     ///
@@ -35,16 +40,11 @@ pub trait Form {
 }
 
 impl Form for f32 {
-    const NAME: &'static str = "f32";
     type Element = Self;
     type Out<'a> = ViewMut<'a, Self>;
 
     fn target(view: ViewMut<'_, Self>) -> ViewMut<'_, Self> {
         view
-    }
-
-    fn elements(rows: usize, width: usize) -> usize {
-        rows * width
     }
 
     fn values(elements: &[Self], _: [usize; 2]) -> Result<Vec<Self>, String> {
@@ -57,16 +57,11 @@ impl Form for f32 {
 }
 
 impl Form for f16 {
-    const NAME: &'static str = "f16";
     type Element = Self;
     type Out<'a> = ViewMut<'a, Self>;
 
     fn target(view: ViewMut<'_, Self>) -> ViewMut<'_, Self> {
         view
-    }
-
-    fn elements(rows: usize, width: usize) -> usize {
-        rows * width
     }
 
     fn values(elements: &[Self], _: [usize; 2]) -> Result<Vec<f32>, String> {
@@ -80,16 +75,11 @@ impl Form for f16 {
 }
 
 impl Form for PanelF16 {
-    const NAME: &'static str = "f16_panels";
     type Element = Self;
     type Out<'a> = ViewMut<'a, Self>;
 
     fn target(view: ViewMut<'_, Self>) -> ViewMut<'_, Self> {
         view
-    }
-
-    fn elements(rows: usize, width: usize) -> usize {
-        Panels::new(width as u32).bytes(rows as u32) as usize / size_of::<Self>()
     }
 
     fn values(elements: &[Self], [rows, width]: [usize; 2]) -> Result<Vec<f32>, String> {
@@ -147,16 +137,11 @@ pub fn in_panels(values: &[f16], [rows, width]: [usize; 2]) -> Vec<PanelF16> {
 pub struct Q8;
 
 impl Form for Q8 {
-    const NAME: &'static str = "q8";
     type Element = u8;
     type Out<'a> = ViewMut<'a, u8>;
 
     fn target(view: ViewMut<'_, u8>) -> ViewMut<'_, u8> {
         view
-    }
-
-    fn elements(rows: usize, width: usize) -> usize {
-        rows * Q8Row::new(width as u32).bytes() as usize
     }
 
     fn values(elements: &[u8], [_, width]: [usize; 2]) -> Result<Vec<f32>, String> {

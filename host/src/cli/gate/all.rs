@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         print(out, &report)
     })?;
     let names = ["gate all", &report.model];
-    record::keep(record.as_deref(), names, opened.device, |out| {
+    record::append_of_device(record.as_deref(), names, opened.device, |out| {
         let mut text = Vec::new();
         print(&mut text, &report)?;
         let mut text = String::from_utf8_lossy(&text).into_owned();

@@ -105,12 +105,66 @@ pub fn rope_error(expected: f64, size: f64) -> f64 {
 #[derive(Clone, Copy, Debug)]
 pub struct RopeKv;
 
+/// A problem.
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    shape: RopeShape,
-    gap: usize,
-    bias: bool,
-    norm: bool,
+pub struct RopeCase {
+    /// Its sizes.
+    pub shape: RopeShape,
+    /// Elements between one row and the next.
+    pub gap: usize,
+    /// Whether all parts have biases.
+    pub bias: bool,
+    /// Whether queries and keys have norms.
+    pub norm: bool,
+}
+
+impl RopeCase {
+    const BASE: RopeShape = RopeShape {
+        rows: 3,
+        heads: 4,
+        kv_heads: 2,
+        head_size: 64,
+        pairs: 32,
+        order: RopeOrder::Interleaved,
+        epsilon: 1e-6,
+    };
+    /// Sizes that the others differ from.
+    pub const HALVES: RopeShape = RopeShape { order: RopeOrder::Halves, ..Self::BASE };
+    /// The first to play.
+    pub const QUICK: [Self; 3] = [
+        Self { shape: Self::BASE, gap: 0, bias: false, norm: false },
+        Self { shape: Self::HALVES, gap: 7, bias: true, norm: true },
+        // Some elements of a head do not turn.
+        Self { shape: RopeShape { head_size: 80, pairs: 20, ..Self::BASE }, gap: 1, bias: true, norm: true },
+    ];
+    /// Other heads.
+    pub const MORE: [Self; 3] = [
+        Self {
+            shape: RopeShape { head_size: 96, pairs: 10, ..Self::HALVES },
+            gap: 0,
+            bias: false,
+            norm: true,
+        },
+        Self {
+            shape: RopeShape { head_size: 256, pairs: 128, ..Self::HALVES },
+            gap: 0,
+            bias: false,
+            norm: true,
+        },
+        Self {
+            shape: RopeShape { head_size: 2, pairs: 1, rows: 5, ..Self::BASE },
+            gap: 0,
+            bias: false,
+            norm: false,
+        },
+    ];
+    /// What only a device has the time for.
+    pub const LARGE: Self = Self {
+        shape: RopeShape { rows: 36, heads: 32, kv_heads: 8, head_size: 128, pairs: 64, ..Self::HALVES },
+        gap: 0,
+        bias: true,
+        norm: true,
+    };
 }
 
 impl Parity for RopeKv {
@@ -125,44 +179,8 @@ impl Parity for RopeKv {
     }
 
     fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
-        let base = RopeShape {
-            rows: 3,
-            heads: 4,
-            kv_heads: 2,
-            head_size: 64,
-            pairs: 32,
-            order: RopeOrder::Interleaved,
-            epsilon: 1e-6,
-        };
-        let halves = RopeShape { order: RopeOrder::Halves, ..base };
-        let quick = [
-            Case { shape: base, gap: 0, bias: false, norm: false },
-            Case { shape: halves, gap: 7, bias: true, norm: true },
-            // Some elements of a head do not turn.
-            Case { shape: RopeShape { head_size: 80, pairs: 20, ..base }, gap: 1, bias: true, norm: true },
-        ];
-        let more = [
-            Case { shape: RopeShape { head_size: 96, pairs: 10, ..halves }, gap: 0, bias: false, norm: true },
-            Case {
-                shape: RopeShape { head_size: 256, pairs: 128, ..halves },
-                gap: 0,
-                bias: false,
-                norm: true,
-            },
-            Case {
-                shape: RopeShape { head_size: 2, pairs: 1, rows: 5, ..base },
-                gap: 0,
-                bias: false,
-                norm: false,
-            },
-        ];
-        let large = [Case {
-            shape: RopeShape { rows: 36, heads: 32, kv_heads: 8, head_size: 128, pairs: 64, ..halves },
-            gap: 0,
-            bias: true,
-            norm: true,
-        }];
-        trial.cases(&quick, &more, &large).iter().try_for_each(|case| play(trial, case))
+        let cases = trial.cases(&RopeCase::QUICK, &RopeCase::MORE, &[RopeCase::LARGE]);
+        cases.iter().try_for_each(|case| play(trial, case))
     }
 }
 
@@ -171,8 +189,8 @@ fn position(row: usize) -> usize {
     if row == 0 { 37 } else { 2 + row }
 }
 
-fn play<Q: Queue>(trial: &mut Trial<'_, Q>, case: &Case) -> Result<(), Red> {
-    let &Case { shape, gap, bias, norm } = case;
+fn play<Q: Queue>(trial: &mut Trial<'_, Q>, case: &RopeCase) -> Result<(), Red> {
+    let &RopeCase { shape, gap, bias, norm } = case;
     let name = format!("{shape:?}, {gap} between rows, bias {bias}, norm {norm}");
     let rope = Rope { dims: 2 * shape.pairs, base: 10_000.0, order: shape.order, scaling: RopeScaling::None };
     let angles: Vec<[f32; 2]> =
