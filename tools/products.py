@@ -1,0 +1,141 @@
+"""Times lanemap's f16 product on sm_90a beside cuBLAS (through PyTorch), on one GPU in one process, in turns.
+
+    python3 tools/products.py target/debug/build/host-*/out/sm_90a.ptx
+
+out = A · Bᵀ, A and B f16, random, sums in f32. lanemap's kernels read panels (gpu/src/product/panels.rs)
+and write f32; cuBLAS reads rows and writes f16, which is less, and f32 where this PyTorch has it. First every
+kernel is compared with f64 on 200 elements; one that is off is not timed. Batches of ten launches between two
+events, behind a kernel that only waits, so that launching costs nothing; median of 60 batches.
+"""
+
+import ctypes
+import statistics
+import struct
+import sys
+
+import torch
+
+SHAPES = [
+    (8192, 8192, 8192),
+    (3328, 37888, 3584),
+    (3328, 3584, 18944),
+    (3328, 3584, 3584),
+    (512, 37888, 3584),
+]
+# Of a kernel: columns of a tile, stages (gpu/src/product/matmul_f16_wgmma.rs).
+KERNELS = {"matmul_f16_wgmma": (256, 4), "matmul_f16_wgmma_n128": (128, 6)}
+TILE_M, THREADS, STAGES_BYTES = 128, 288, 192 << 10
+MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_...
+
+driver = ctypes.CDLL("libcuda.so.1")
+
+
+def check(code, doing):
+    if code:
+        sys.exit(f"{doing}: CUDA error {code}")
+
+
+def panels(matrix):
+    """Panels of 128 rows × 64 columns, a row's chunk c of eight columns in place c XOR row % 8."""
+    rows, columns = matrix.shape
+    padded = torch.zeros(-(-rows // 256) * 256, columns, dtype=matrix.dtype, device=matrix.device)
+    padded[:rows] = matrix
+    parts = padded.view(-1, 128, columns // 64, 8, 8).transpose(1, 2)
+    places = torch.arange(8, device=matrix.device)
+    order = (places[None, :] ^ (torch.arange(128, device=matrix.device)[:, None] % 8))[None, None, :, :, None]
+    return torch.gather(parts, 3, order.expand(parts.shape)).contiguous()
+
+
+def load(path):
+    module = ctypes.c_void_p()
+    with open(path, "rb") as file:
+        check(driver.cuModuleLoadData(ctypes.byref(module), file.read() + b"\0"), f"loading {path}")
+    for name, (tile_n, stages) in KERNELS.items():
+        function = ctypes.c_void_p()
+        check(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
+        shared = STAGES_BYTES + 2 * stages * 8
+        check(driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, shared), name)
+        yield name, function, tile_n, shared
+
+
+def launcher(function, tile_n, shared, out, a, b, shape):
+    m, n, k = shape
+    blocks = torch.cuda.get_device_properties(0).multi_processor_count
+    tiles = -(-m // TILE_M) * -(-n // tile_n)
+    # gpu::product::MatmulF16Wgmma: four addresses (no bias), m, n, k, blocks that run at a time.
+    arguments = struct.pack("<4Q4I", out.data_ptr(), a.data_ptr(), b.data_ptr(), 0, m, n, k, blocks)
+    buffer = ctypes.create_string_buffer(arguments, len(arguments))
+    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
+
+    def launch(keep=(buffer, a, b, out)):
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        grid = (min(tiles, blocks), 1, 1)
+        code = driver.cuLaunchKernel(function, *grid, THREADS, 1, 1, shared, stream, parameters, None)
+        check(code, "launching")
+
+    return launch
+
+
+def milliseconds(launch, batches=12, launches=10):
+    times = []
+    for _ in range(batches):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(2_000_000)
+        start.record()
+        for _ in range(launches):
+            launch()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / launches)
+    return statistics.median(times)
+
+
+def error(out, a, b):
+    """The worst of 200 elements, over what sums of such products may be off by."""
+    rows, columns = (torch.randint(0, size, (200,), device="cuda") for size in out.shape)
+    x, y = a[rows].double(), b[columns].double()
+    exact, bound = (x * y).sum(1), (x * y).abs().sum(1) * 2.0**-12
+    # Not below is what NaN is, too.
+    off = (out[rows, columns].double() - exact).abs()
+    return None if bool((off <= bound).all()) else (off / bound).max().item()
+
+
+def main():
+    torch.manual_seed(0)
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
+    print("| m × n × k | kernel | ms | TFLOP/s | speed over cuBLAS |\n| --- | --- | ---: | ---: | ---: |")
+    loaded = list(load(sys.argv[1]))
+    for shape in SHAPES:
+        m, n, k = shape
+        a, b = (torch.randn(rows, k, device="cuda").half() for rows in (m, n))
+        out, half = (torch.empty(m, n, dtype=t, device="cuda") for t in (torch.float32, torch.float16))
+        rows = [("cuBLAS, f16 out", lambda: torch.mm(a, b.T, out=half))]
+        try:
+            torch.mm(a, b.T, out_dtype=torch.float32)
+            rows.append(("cuBLAS, f32 out", lambda: torch.mm(a, b.T, out_dtype=torch.float32)))
+        except (RuntimeError, TypeError) as reason:
+            print(f"no cuBLAS with f32 out: {reason}", file=sys.stderr)
+        in_panels = panels(a), panels(b)
+        for name, function, tile_n, shared in loaded:
+            launch = launcher(function, tile_n, shared, out, *in_panels, shape)
+            out.fill_(float("nan"))
+            launch()
+            torch.cuda.synchronize()
+            wrong = error(out, a, b)
+            if wrong is None:
+                rows.append((name, launch))
+            else:
+                print(f"{name}: off by {wrong} of the bound, not timed")
+        times = {name: [] for name, _ in rows}
+        for _ in range(5):
+            for name, launch in rows:
+                times[name].append(milliseconds(launch))
+        medians = {name: statistics.median(times[name]) for name, _ in rows}
+        for name, time in medians.items():
+            speed = 2 * m * n * k / time / 1e9
+            ratio = medians["cuBLAS, f16 out"] / time
+            print(f"| {m} × {n} × {k} | {name} | {time:.4f} | {speed:.0f} | {ratio:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
