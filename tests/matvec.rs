@@ -8,6 +8,7 @@ mod machine;
 #[allow(dead_code, reason = "this binary uses a part of it")]
 mod random;
 
+use gpu::product::matvec::RowsGeometry;
 use gpu::product::{MatvecGeometry, Q8Row};
 use gpu::quant::planes::{Planes, pack_row, plane_row_bytes};
 use gpu::quant::{Format, dequantize_row};
@@ -377,6 +378,41 @@ fn weights_are_loaded_once_and_coalesced() {
         // The weights are all there is but for that.
         assert!(32 * plane(planes.quants) == planes.quants as usize * blocks);
         assert_eq!((counters.shuffles, counters.barriers), (5 * n as u64, 0));
+    }
+}
+
+#[test]
+fn some_rows_load_weights_once_and_in_whole_sectors() {
+    let machine = &Emulated::new();
+    // Q8_0 loads a piece's quants with two words, each of which touches all sectors.
+    for (format, k, words) in [(Format::Q4_K, 18_944, 1), (Format::Q6_K, 4096, 1), (Format::Q8_0, 2048, 2)] {
+        let mut random = Random(25);
+        let rows = 2;
+        let n = RowsGeometry::OUTPUTS as usize;
+        let matrix = Matrix::random(format, [n, k], &mut random);
+        // Aligned to sectors, unlike where nothing is counted.
+        let bytes = machine.input("weights", &matrix.bytes).unwrap();
+        let input =
+            machine.input("input", &Input::new(Kind::Q8, [rows, k], || normal(&mut random)).bytes).unwrap();
+        let (_, counters) = counted::<f32, _>(machine, rows * n, 4, |queue, out| {
+            let weights = PlaneMatrix { bytes: bytes.view(), format, rows: n, columns: k };
+            ops::matvec_q8(queue, &[Output { out, weights, bias: None }], input.view(), rows)
+        });
+
+        // A warp loads four pieces of each output at a time.
+        let fours = k / 128;
+        let planes = Planes::of(format);
+        let sectors = |bytes: u32| (bytes as usize * 128).div_ceil(format.block_elements() * 32);
+        let others = [planes.high, planes.scales, planes.heads].into_iter().filter(|&bytes| bytes > 0);
+        let of_others: usize = others.map(sectors).sum();
+        let weights = fours * (words * sectors(planes.quants) + of_others);
+        // Both runs of coarse and of fine quants, of four pieces each in a sector of its own; scales, sums.
+        let sums = usize::from(format != Format::Q8_0);
+        let of_input = rows * fours * (16 + 1 + sums);
+        assert_eq!(counters.global_loads.sectors, (n * weights + of_input) as u64, "{format}");
+        // The quants' bytes, but for that.
+        assert_eq!(32 * fours * sectors(planes.quants), planes.quants as usize * k / format.block_elements());
+        assert_eq!((counters.shuffles, counters.barriers), (0, 1));
     }
 }
 

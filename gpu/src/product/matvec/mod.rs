@@ -5,10 +5,10 @@
 //! ([`planes`](crate::quant::planes)), out `rows × n`, row major, f32. Up to three matrices of
 //! weights with the same `k` and the same format share a launch: Q, K and V, or gate and up.
 //!
-//! The kernel is one, generic over what stands for an input and a weight ([`Pair`]) and over how
-//! many rows of input it takes in one pass over the weights: 1, and with `_x2`, `_x4` or `_x8` in
-//! its name 2, 4 or 8 (f16: 1 and 4). More rows are more passes, which lie side by side in the grid, so that the
-//! second finds the weights in the L2 cache.
+//! A kernel takes so many rows of input in one pass over the weights: 1, and with `_x2`, `_x4` or `_x8` in its name
+//! 2, 4 or 8 (f16: 1 and 4). More rows are more passes, which lie side by side in the grid, so that the
+//! second finds the weights in the L2 cache. [`Matvec`] is generic over what stands for an input and a weight
+//! ([`Pair`]); more than one row of q8 are [`MatvecRows`]'s.
 //!
 //! # Who owns what
 //!
@@ -44,6 +44,7 @@
 
 mod names;
 mod pairs;
+mod rows;
 
 use core::marker::PhantomData;
 
@@ -51,6 +52,7 @@ use bytemuck::Zeroable;
 
 pub use names::Named;
 pub use pairs::{HalfNumbers, HalfPieces, Pair, Quantized};
+pub use rows::{MatvecRows, RowsGeometry};
 
 use crate::simt::{
     Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, Unit, WARP_LANES, Work,
@@ -62,8 +64,6 @@ use crate::simt::{
 pub struct MatvecGeometry;
 
 impl MatvecGeometry {
-    /// Matrices of weights in one launch.
-    pub const JOBS: usize = 3;
     /// Warps of a block.
     pub const WARPS: u32 = 4;
     /// Outputs of a warp.
@@ -73,8 +73,6 @@ impl MatvecGeometry {
     /// Bytes of a row of weights that are on their way to the L2 cache before the launch waits for its
     /// input: those of all blocks that run at a time are to fit there beside each other.
     pub const AHEAD_BYTES: u32 = 4096;
-    /// The most outputs of a launch, each job's rounded up to a multiple of 8.
-    pub const MOST_OUTPUTS: u32 = 65_535 * Self::BLOCK_OUTPUTS;
 
     /// Pieces that a lane loads before it multiplies: two where memory is the limit, and registers are not.
     #[must_use]
@@ -97,13 +95,49 @@ pub struct Job {
     pub n: u32,
 }
 
+impl Job {
+    /// Matrices of weights in one launch.
+    pub const MOST: usize = 3;
+    /// Groups of outputs in one launch, each job's rounded up: blocks along the grid's second axis.
+    pub const MOST_GROUPS: u32 = 65_535;
+
+    /// Groups of `outputs` outputs that jobs have.
+    fn groups(jobs: &[Self; Self::MOST], outputs: u32) -> u32 {
+        jobs.iter().map(|job| job.n.div_ceil(outputs)).sum()
+    }
+
+    /// The job that a group belongs to, and the group's place in it.
+    #[inline(always)]
+    const fn of_group(&[a, b, c]: &[Self; Self::MOST], group: u32, outputs: u32) -> (Self, u32) {
+        let (of_a, of_b) = (a.n.div_ceil(outputs), b.n.div_ceil(outputs));
+        if group < of_a {
+            (a, group)
+        } else if group - of_a < of_b {
+            (b, group - of_a)
+        } else {
+            (c, group - of_a - of_b)
+        }
+    }
+
+    /// What a launch does whose weights have `weights` bytes a row, and whose rows of input `input` bytes together.
+    fn work(jobs: &[Self; Self::MOST], rows: u32, k: u32, weights: u64, input: u64) -> Work {
+        let (mut outputs, mut biases) = (0, 0);
+        for job in jobs {
+            outputs += u64::from(job.n);
+            biases += if job.bias.address() == 0 { 0 } else { u64::from(job.n) };
+        }
+        let read = outputs * weights + input + 4 * biases;
+        let multiplications = outputs.saturating_mul(product([rows, k]));
+        Work::moving(read, 4 * u64::from(rows) * outputs).multiplying(multiplications, Unit::Plain)
+    }
+}
+
 /// The arguments of a `matvec` kernel, which takes `ROWS` rows of input in a pass.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Matvec<P, const ROWS: usize> {
-    /// The matrices; their `n`, each rounded up to a multiple of 8, are at most
-    /// [`MatvecGeometry::MOST_OUTPUTS`] together.
-    pub jobs: [Job; MatvecGeometry::JOBS],
+    /// What weights there are, and where their products go.
+    pub jobs: [Job; Job::MOST],
     /// `rows` rows of activations, aligned to 16 bytes.
     pub input: Global<u8>,
     /// Rows of input.
@@ -131,19 +165,14 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
                 ),
             ),
         ],
-        // Weights as f32 are 64 registers, and reading them once for four rows is worth a warp less. With eight rows
-        // of input some formats take a few registers more than four blocks of a multiprocessor have.
-        registers: match (P::DOTS, ROWS) {
-            (0, _) => 168,
-            (_, 8) => 144,
-            _ => 128,
-        },
+        // Weights as f32 are 64 registers, and reading them once for four rows is worth a warp less.
+        registers: if P::DOTS == 0 { 168 } else { 128 },
         local_memory: false,
     };
     const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
-        let groups = self.jobs.iter().map(|job| job.n.div_ceil(MatvecGeometry::BLOCK_OUTPUTS)).sum();
+        let groups = Job::groups(&self.jobs, MatvecGeometry::BLOCK_OUTPUTS);
         Launch {
             grid: Dim3 { x: self.rows.div_ceil(ROWS as u32), y: groups, z: 1 },
             threads: MatvecGeometry::WARPS * WARP_LANES,
@@ -152,15 +181,8 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
     }
 
     fn work(&self, _: u32) -> Option<Work> {
-        let (mut outputs, mut biases) = (0, 0);
-        for job in &self.jobs {
-            outputs += u64::from(job.n);
-            biases += if job.bias.address() == 0 { 0 } else { u64::from(job.n) };
-        }
-        let rows = u64::from(self.rows);
-        let read = outputs * P::weight_value_bytes(self.k) + rows * P::input_value_bytes(self.k) + 4 * biases;
-        let multiplications = outputs.saturating_mul(product([self.rows, self.k]));
-        Some(Work::moving(read, 4 * rows * outputs).multiplying(multiplications, Unit::Plain))
+        let input = u64::from(self.rows) * P::input_value_bytes(self.k);
+        Some(Job::work(&self.jobs, self.rows, self.k, P::weight_value_bytes(self.k), input))
     }
 }
 
@@ -170,7 +192,7 @@ impl<S: Simt, P: Pair, const ROWS: usize> Kernel<S> for Matvec<P, ROWS> {
         type G = MatvecGeometry;
         let Dim3 { x: pass, y: group, .. } = s.block();
         let (lane, first_row) = (s.lane(), pass * ROWS as u32);
-        let (job, group) = self.job_of(group);
+        let (job, group) = Job::of_group(&self.jobs, group, G::BLOCK_OUTPUTS);
         let first_output = group * G::BLOCK_OUTPUTS + s.warp() * G::OUTPUTS as u32;
         s.let_next_begin();
         if first_output >= job.n {
@@ -228,21 +250,6 @@ impl<S: Simt, P: Pair, const ROWS: usize> Kernel<S> for Matvec<P, ROWS> {
 }
 
 impl<P: Pair, const ROWS: usize> Matvec<P, ROWS> {
-    /// The job that a group of outputs belongs to, and the group's place in it.
-    #[inline(always)]
-    fn job_of(&self, group: u32) -> (Job, u32) {
-        let [a, b, c] = self.jobs;
-        let (of_a, of_b) =
-            (a.n.div_ceil(MatvecGeometry::BLOCK_OUTPUTS), b.n.div_ceil(MatvecGeometry::BLOCK_OUTPUTS));
-        if group < of_a {
-            (a, group)
-        } else if group - of_a < of_b {
-            (b, group - of_a)
-        } else {
-            (c, group - of_a - of_b)
-        }
-    }
-
     /// Adds the lane's pieces of `OUTPUTS` rows of weights times those of `ROWS` rows of input, for which it
     /// waits when its first pieces of weights are under way and `ahead` is done.
     ///

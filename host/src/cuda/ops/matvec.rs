@@ -1,13 +1,14 @@
-//! The launches of `gpu::product::Matvec`.
+//! The launches of `gpu::product::matvec`.
 
 use std::marker::PhantomData;
 
 use bytemuck::Zeroable;
 use gpu::product::activations::MOST_COLUMNS;
-use gpu::product::matvec::{HalfNumbers, HalfPieces, Job, Pair, Quantized};
+use gpu::product::matvec::{HalfNumbers, HalfPieces, Job, MatvecRows, Named, Pair, Quantized, RowsGeometry};
 use gpu::product::{Matvec, MatvecGeometry};
+use gpu::quant::planes::Pieces;
 use gpu::quant::{Format, bf16, with_block};
-use gpu::simt::Global;
+use gpu::simt::{Contract, Global};
 use half::f16;
 
 use super::{Check, Checked, PlaneMatrix};
@@ -42,14 +43,11 @@ pub fn matvec_q8(
     rows: usize,
 ) -> Result<(), Error> {
     let format = outputs.first().map_or(Format::F32, |output| output.weights.format);
-    with_block!(format, quantized B => {
-        type P = Quantized<B>;
-        match rows {
-            0 | 1 => launch::<P, _, 1>(queue, outputs, &input, rows),
-            2 => launch::<P, _, 2>(queue, outputs, &input, rows),
-            3 | 4 => launch::<P, _, 4>(queue, outputs, &input, rows),
-            _ => launch::<P, _, 8>(queue, outputs, &input, rows),
-        }
+    with_block!(format, quantized B => match rows {
+        0 | 1 => launch::<Quantized<B>, _, 1>(queue, outputs, &input, rows),
+        2 => launch_rows::<B, 2>(queue, outputs, &input, rows),
+        3 | 4 => launch_rows::<B, 4>(queue, outputs, &input, rows),
+        _ => launch_rows::<B, 8>(queue, outputs, &input, rows),
     }, else Err(Error::Contract {
         kernel: "matvec_q8",
         what: format!("weights of {format} are not quantized, multiply them with f16"),
@@ -88,7 +86,7 @@ pub fn matvec_f16(
     }
 }
 
-/// Checks and launches the kernel that takes `ROWS` rows in a pass. An element of `input` is an
+/// Checks and launches the kernel that takes `ROWS` rows in a pass, each by itself. An element of `input` is an
 /// `E`.
 fn launch<P: Pair, E, const ROWS: usize>(
     queue: &impl Queue,
@@ -97,14 +95,53 @@ fn launch<P: Pair, E, const ROWS: usize>(
     rows: usize,
 ) -> Result<(), Error> {
     let check = Check::<Matvec<P, ROWS>>::new(queue);
-    check.that((1..=MatvecGeometry::JOBS).contains(&outputs.len()), || {
-        format!("{} outputs, there can be 1 to {}", outputs.len(), MatvecGeometry::JOBS)
+    let Arguments { jobs, input, rows, k } =
+        arguments::<_, P, E>(&check, outputs, input, rows, MatvecGeometry::BLOCK_OUTPUTS)?;
+    let arguments = Matvec::<P, ROWS> { jobs, input, rows, k, pair: PhantomData };
+    // SAFETY: lengths, alignment and limits were just checked; the outputs are borrowed alone.
+    unsafe { queue.launch(arguments) }
+}
+
+/// Checks and launches the kernel that takes `ROWS` rows of q8 in a pass by the tensor cores.
+fn launch_rows<B: Pieces + Named, const ROWS: usize>(
+    queue: &impl Queue,
+    outputs: &[Output<'_>],
+    input: &View<'_, u8>,
+    rows: usize,
+) -> Result<(), Error> {
+    let check = Check::<MatvecRows<B, ROWS>>::new(queue);
+    let Arguments { jobs, input, rows, k } =
+        arguments::<_, Quantized<B>, u8>(&check, outputs, input, rows, RowsGeometry::OUTPUTS)?;
+    let arguments = MatvecRows::<B, ROWS> { jobs, input, rows, k, format: PhantomData };
+    // SAFETY: as above.
+    unsafe { queue.launch(arguments) }
+}
+
+/// What both kernels take.
+struct Arguments {
+    jobs: [Job; Job::MOST],
+    input: Global<u8>,
+    rows: u32,
+    k: u32,
+}
+
+/// The checked arguments of the kernel `K`, whose blocks have so many outputs. An element of `input` is an `E`.
+fn arguments<K: Contract, P: Pair, E>(
+    check: &Check<K>,
+    outputs: &[Output<'_>],
+    input: &View<'_, E>,
+    rows: usize,
+    block_outputs: u32,
+) -> Result<Arguments, Error> {
+    check.that((1..=Job::MOST).contains(&outputs.len()), || {
+        format!("{} outputs, there can be 1 to {}", outputs.len(), Job::MOST)
     })?;
     let PlaneMatrix { format, columns, .. } = outputs[0].weights;
     check.that(columns > 0, || "weights have no columns".to_owned())?;
     let rows = check.count(rows, "rows", i32::MAX.unsigned_abs())?;
     let k = check.count(columns, "columns", MOST_COLUMNS)?;
-    let mut jobs = [Job::zeroed(); MatvecGeometry::JOBS];
+    let most = Job::MOST_GROUPS * block_outputs;
+    let mut jobs = [Job::zeroed(); Job::MOST];
     let mut all = 0;
     for (job, Output { out, weights, bias }) in jobs.iter_mut().zip(outputs) {
         check.that((weights.format, weights.columns) == (format, columns), || {
@@ -114,19 +151,14 @@ fn launch<P: Pair, E, const ROWS: usize>(
             )
         })?;
         // A piece is no larger than a block or, of numbers, what a row is aligned to.
-        let [n, _] = check.matrix(weights, "weights", [MatvecGeometry::MOST_OUTPUTS, k], P::ELEMENTS)?;
-        all += u64::from(n.next_multiple_of(MatvecGeometry::BLOCK_OUTPUTS));
+        let [n, _] = check.matrix(weights, "weights", [most, k], P::ELEMENTS)?;
+        all += u64::from(n.next_multiple_of(block_outputs));
         check.view(out, "out", u64::from(rows) * u64::from(n), 4)?;
         let bias = check.optional(*bias, "bias", n.into(), 4)?;
         *job = Job { out: Global::from_address(out.address()), weights: weights.bytes.start(), bias, n };
     }
-    check.that(all <= u64::from(MatvecGeometry::MOST_OUTPUTS), || {
-        format!("{all} outputs together, the most is {}", MatvecGeometry::MOST_OUTPUTS)
-    })?;
+    check.that(all <= u64::from(most), || format!("{all} outputs together, the most is {most}"))?;
     let input_bytes = u64::from(rows) * u64::from(P::input_row_bytes(k));
     check.view(input, "input", input_bytes / size_of::<E>() as u64, 16)?;
-    let input = Global::from_address(input.start().address());
-    let arguments = Matvec::<P, ROWS> { jobs, input, rows, k, pair: PhantomData };
-    // SAFETY: lengths, alignment and limits were just checked; the outputs are borrowed alone.
-    unsafe { queue.launch(arguments) }
+    Ok(Arguments { jobs, input: Global::from_address(input.start().address()), rows, k })
 }
