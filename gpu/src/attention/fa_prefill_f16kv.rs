@@ -152,7 +152,7 @@ use crate::simt::{
 /// Rows, columns and depth of a fragment.
 pub(super) const FRAGMENT: u32 = 16;
 /// f16 that one asynchronous copy moves: 16 bytes.
-const CHUNK: u32 = 8;
+pub(super) const CHUNK: u32 = 8;
 /// Below so many positions a row's P goes into the product in two parts. The error of a rounding
 /// to f16 is at most 2^-12 of the largest weight; over `n` positions of like weight it averages to
 /// about 1.1e-4 / √n for values up to 1, and the worst of a million elements is five times that.
@@ -848,15 +848,15 @@ fn rest<S: Simt>(s: S, x: &Accumulator, wanted: [bool; 2]) -> MatrixA<RowMajor> 
 /// Rows of a matrix that are to be staged.
 #[derive(Clone, Copy)]
 pub(super) struct Source {
-    matrix: Global<f16>,
+    pub(super) matrix: Global<f16>,
     /// Elements from one row to the next.
-    stride: u32,
+    pub(super) stride: u32,
     /// The head's first column.
-    column: u32,
+    pub(super) column: u32,
     /// The first row.
-    first: u32,
+    pub(super) first: u32,
     /// Where the matrix ends.
-    end: u32,
+    pub(super) end: u32,
 }
 
 #[cfg(test)]

@@ -146,7 +146,7 @@ impl Lane<'_> {
         b: MatrixDescriptor,
         accumulate: bool,
     ) {
-        let k_major = A::ROW_MAJOR && !B::ROW_MAJOR;
+        let k_major = [A::ROW_MAJOR, !B::ROW_MAJOR];
         let (a, b) = (a.map(MatrixDescriptor::bits), b.bits());
         let product = Product { a, b, n: 2 * REGISTERS as u32, k_major };
         let mut inputs = [0; 16];

@@ -1,0 +1,693 @@
+//! `fa_prefill_f16kv_wgmma`: attention of a prompt on sm_90a, both products by whole warp groups.
+//!
+//! What is computed, the arguments and the layouts are those of [`fa_prefill_f16kv`](super::FaPrefillF16kv).
+//!
+//! # Who owns what
+//!
+//! ```text
+//!              K tile: 128 positions            O: head size 128
+//!             +----------------------+          +---- ... ------+
+//!  Q 64 rows  | S, P of warp group 0 |          | of group 0    |     warp 8 has no rows: it copies the
+//!             +----------------------+    ->    +---- ... ------+     tiles of K and V
+//!    64 rows  | S, P of warp group 1 |          | of group 1    |
+//!             +----------------------+          +---- ... ------+
+//! ```
+//!
+//! A warp has 16 rows, a lane two of them, g and g + 8, as in `fa_prefill_f16kv`: `wgmma` lays S out as `mma`
+//! does, and the accumulator of S is the left operand of P · V in registers
+//! ([`fragment::identity`](crate::fragment::identity)).
+//!
+//! # One tile
+//!
+//! ```text
+//! products, begun                         the warps, meanwhile
+//! S(next) = Q · Kᵀ, both from memory      wait for S(next)
+//! O += P(this) · V                        S(next) is masked, its maximum taken, its powers too
+//!                                         wait for O; O on the new scale; P(next)
+//! ```
+//!
+//! So a warp group's powers are computed while its own second product runs. And the two groups take turns at
+//! beginning their products: while one computes powers, the tensor cores work for the other.
+//!
+//! # Shared memory
+//!
+//! [Panels](crate::product::panels) of 64 columns in the 128-byte swizzle, at head size 128:
+//!
+//! ```text
+//! byte      0  Q            2 panels of 128 rows      32 KiB
+//!       32768  stage 0 ..5  2 panels of 128 rows      32 KiB each: K0, V0, K1, V1, ...
+//!      229376  the ring's barriers
+//! ```
+//!
+//! K's rows lie along d, which is k of the first product; V's lie along d, which is n of the second: the same
+//! panels, read the other way ([`operand_of_rows`](crate::product::panels::operand_of_rows)).
+//!
+//! # Who waits for whom
+//!
+//! The copying warp fills the ring's stages, K and V of a tile by turns, and says that one is full when the copies into it have ended, which it asks after those into the next one have begun. It is `cp.async`
+//! that copies, which writes as ordinary stores do: hence the fence between the proxies. Each warp gives a
+//! stage back when its group's product is done. Queries are copied by the group that owns them, which meets
+//! once for that.
+//!
+//! The groups' turns are named barriers: a group waits at its own, where the other one arrives when it has
+//! begun its products.
+//!
+//! # Registers of a lane, at head size 128
+//!
+//! S 64, O 64, P 32 and about 30 more; 288 threads can have 224 each.
+//!
+//! # Shape contract
+//!
+//! As `fa_prefill_f16kv`. Rows of K and V past the end are zeros; rows of Q past the end are zeros and not
+//! stored. The last rows start first.
+//!
+//! # Numeric contract
+//!
+//! That of `fa_prefill_f16kv` with another tile, of 128 positions: the error is below 1e-4 for values in
+//! [-1, 1], and rows that see fewer than 64 positions have P in two parts. Blocks with such a row take each tile
+//! by itself; what they do with the other rows is the same to the bit.
+//!
+//! Source: FlashAttention-3 (Shah et al. 2024), its two kinds of overlap.
+
+use super::fa_prefill_f16kv::{CHUNK, FaPrefillF16kv, Place, Source, capped};
+use super::problem::{Attention, Scaling, distance};
+use crate::fragment::wgmma;
+use crate::product::panels::{
+    ATOM_ROWS, PANEL_COLUMNS, ROW_BYTES, ROWS_STEP_BYTES, STEP_BYTES, chunk_in_panel, operand,
+    operand_of_rows,
+};
+use crate::simt::{
+    ColMajor, Contract, Count, Expectations, Hopper, Kernel, Launch, MatrixDescriptor, Occurrence, Ring,
+    RowMajor, Shared, Simt, Unit, WARP_LANES, Work,
+};
+
+/// Warps with rows: two warp groups.
+const CONSUMERS: u32 = 8;
+/// Warps of a warp group, its lanes, and its rows.
+const GROUP_WARPS: u32 = 4;
+const GROUP_LANES: u32 = GROUP_WARPS * WARP_LANES;
+const GROUP_ROWS: u32 = 64;
+/// Rows of a warp.
+const WARP_ROWS: u32 = GROUP_ROWS / GROUP_WARPS;
+/// Rows of a block.
+const TILE_Q: u32 = CONSUMERS / GROUP_WARPS * GROUP_ROWS;
+/// Columns of P, rows of V, that a product takes.
+const STEP: u32 = 16;
+/// Products of a P with the most columns.
+const MOST_STEPS: usize = 8;
+/// The most shared memory of a block.
+const MOST_BYTES: u32 = 227 << 10;
+/// The most stages.
+const MOST_STAGES: u32 = 6;
+/// The first of the barriers at which a warp group waits for its turn, and of those where it meets.
+const TURNS: u32 = 1;
+const MEETINGS: u32 = 3;
+
+/// The kernel. `OUT` is half of the head size and `SCORES` half of a tile's positions: what a lane holds of O
+/// and of S.
+///
+/// At most 65,535 tiles of query rows: a grid's second axis has no more blocks.
+#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub struct FaPrefillF16kvWgmma<
+    const HEAD_SIZE: u32,
+    const TILE_KV: u32,
+    const OUT: usize,
+    const SCORES: usize,
+>(pub Attention);
+
+/// A lane's two rows on their way through the keys: index 0 is row g, index 1 is row g + 8.
+struct Rows<const OUT: usize> {
+    /// The largest score so far, before scaling; -∞ before the first that is seen.
+    max: [f32; 2],
+    /// The sum of this lane's P so far, relative to the maximum.
+    sum: [f32; 2],
+    /// O so far, relative to the maximum.
+    out: [f32; OUT],
+}
+
+/// P of a warp group as left operands, 16 columns each.
+type Operands = [[u32; 4]; MOST_STEPS];
+
+/// Which of a lane's two rows register `i` of an accumulator belongs to.
+const fn row_of(i: usize) -> usize {
+    // The same for every lane; lane 0 has rows 0 and 8.
+    (wgmma::d(0, i as u32).0 / 8) as usize
+}
+
+impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: usize>
+    FaPrefillF16kvWgmma<HEAD_SIZE, TILE_KV, OUT, SCORES>
+{
+    /// Panels side by side.
+    const PANELS: u32 = HEAD_SIZE.div_ceil(PANEL_COLUMNS);
+    /// Bytes of a panel of positions, of a stage, and of the queries.
+    const PANEL_BYTES: u32 = TILE_KV * ROW_BYTES;
+    const STAGE_BYTES: u32 = Self::PANELS * Self::PANEL_BYTES;
+    const QUERY_PANEL_BYTES: u32 = TILE_Q * ROW_BYTES;
+    const QUERY_BYTES: u32 = Self::PANELS * Self::QUERY_PANEL_BYTES;
+    /// Stages.
+    const STAGES: u32 = {
+        assert!(2 * OUT as u32 == HEAD_SIZE && HEAD_SIZE.is_multiple_of(STEP));
+        assert!(2 * SCORES as u32 == TILE_KV && TILE_KV.is_multiple_of(STEP) && Self::STEPS <= MOST_STEPS);
+        let fit = (MOST_BYTES - Self::QUERY_BYTES) / Ring::shared_bytes(1, Self::STAGE_BYTES);
+        // V is given back when the next K has been multiplied, which is full when the copies after it have begun.
+        assert!(fit >= 4);
+        if fit < MOST_STAGES { fit } else { MOST_STAGES }
+    };
+    /// Products of P and V in a tile.
+    const STEPS: usize = SCORES / 8;
+    /// Bytes of shared memory.
+    pub const SHARED_BYTES: u32 = Self::QUERY_BYTES + Ring::shared_bytes(Self::STAGES, Self::STAGE_BYTES);
+
+    /// The kernel with the same heads and tiles, which says where they lie.
+    #[inline(always)]
+    const fn same(&self) -> FaPrefillF16kv<HEAD_SIZE, TILE_Q, TILE_KV> {
+        FaPrefillF16kv(self.0)
+    }
+}
+
+impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: usize> Contract
+    for FaPrefillF16kvWgmma<HEAD_SIZE, TILE_KV, OUT, SCORES>
+{
+    const NAME: &'static str = match (HEAD_SIZE, TILE_KV) {
+        (64, 128) => "fa_prefill_f16kv_wgmma_hd64",
+        (96, 128) => "fa_prefill_f16kv_wgmma_hd96",
+        (128, 128) => "fa_prefill_f16kv_wgmma",
+        (256, 64) => "fa_prefill_f16kv_wgmma_hd256",
+        _ => panic!("tiles without a name"),
+    };
+    const EXPECTATIONS: Expectations = Expectations {
+        instructions: &[
+            // The maximum of two rows in each tile, their sums at the end: two steps each. A tile stands three
+            // times: the first, the others, and by itself.
+            Occurrence::new("shfl.sync.bfly", Count::Exactly(3 * 4 + 4)),
+            Occurrence::new("cp.async.wait_group", Count::Exactly(3)),
+        ],
+        registers: 224,
+        local_memory: false,
+    };
+
+    fn launch(&self) -> Launch {
+        Launch {
+            grid: self.0.grid(TILE_Q),
+            threads: (CONSUMERS + 1) * WARP_LANES,
+            shared_bytes: Self::SHARED_BYTES,
+        }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        Some(self.0.work(HEAD_SIZE, Unit::TensorF16))
+    }
+}
+
+impl<S: Hopper, const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: usize> Kernel<S>
+    for FaPrefillF16kvWgmma<HEAD_SIZE, TILE_KV, OUT, SCORES>
+{
+    #[inline(always)]
+    unsafe fn run(self, s: S) {
+        let ring = Ring::new(s.shared::<u8>().at(Self::QUERY_BYTES), Self::STAGES, Self::STAGE_BYTES);
+        // SAFETY: nobody uses the ring before the block's barrier; a warp group's rows of out are its own.
+        unsafe {
+            if s.thread() == 0 {
+                ring.initialize(s, 1, CONSUMERS);
+            }
+            s.barrier();
+            let place = self.same().place(s);
+            if s.warp() < CONSUMERS {
+                self.consume(s, place, ring);
+            } else {
+                self.produce(s, place, ring);
+            }
+        }
+    }
+}
+
+impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: usize>
+    FaPrefillF16kvWgmma<HEAD_SIZE, TILE_KV, OUT, SCORES>
+{
+    /// Copies the tiles into the ring, of each K and then V.
+    ///
+    /// # Safety
+    /// The ring has been initialized; one whole warp of the block does so.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn produce<S: Hopper>(&self, s: S, place: Place, mut ring: Ring) {
+        let (first, end) = place.tiles;
+        let copies = 2 * end.saturating_sub(first);
+        let mut i = 0;
+        while i < copies {
+            let (tile, values) = (first + i / 2, i % 2 == 1);
+            let cache = if values { self.0.values } else { self.0.keys };
+            let source = self.same().cached(cache, place, tile);
+            // SAFETY: the stage has been given back; the copies of the one before have ended after the wait.
+            unsafe {
+                ring.wait_empty(s);
+                Self::stage::<S, TILE_KV>(s, ring.stage(), Self::PANEL_BYTES, source, s.lane(), WARP_LANES);
+                s.copy_async_commit();
+                s.copy_async_wait::<1>();
+                if i > 0 {
+                    Self::fill(s, ring.full_before());
+                }
+            }
+            ring.advance();
+            i += 1;
+        }
+        s.copy_async_wait::<0>();
+        if copies > 0 {
+            // SAFETY: as above.
+            unsafe { Self::fill(s, ring.full_before()) };
+        }
+    }
+
+    /// Says that a stage is full.
+    ///
+    /// # Safety
+    /// All lanes of the copying warp do so, each when its copies have ended.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn fill<S: Hopper>(s: S, full: Shared<u64>) {
+        s.fence_proxy_async();
+        s.warp_sync();
+        if s.lane() == 0 {
+            // SAFETY: the caller's.
+            unsafe { s.mbarrier_arrive(full) };
+        }
+    }
+
+    /// Begins to copy `ROWS` rows into panels, 16 bytes at a time; rows past the end become zero. A thread
+    /// keeps its columns, and steps by as many rows as `threads` copy at once, up to the eight after which the
+    /// swizzle begins anew.
+    ///
+    /// # Safety
+    /// Nobody uses the panels until the copies have been waited for; threads below `threads` do so.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn stage<S: Hopper, const ROWS: u32>(
+        s: S,
+        panels: Shared<u8>,
+        panel_bytes: u32,
+        source: Source,
+        thread: u32,
+        threads: u32,
+    ) {
+        // Whole tiles do not ask for each row.
+        let whole = source.first + ROWS <= source.end;
+        // SAFETY: the caller's.
+        unsafe {
+            if whole {
+                Self::stage_rows::<S, ROWS, true>(s, panels, panel_bytes, source, thread, threads);
+            } else {
+                Self::stage_rows::<S, ROWS, false>(s, panels, panel_bytes, source, thread, threads);
+            }
+        }
+    }
+
+    /// As [`stage`](Self::stage), where `WHOLE` says that no row is past the end.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn stage_rows<S: Hopper, const ROWS: u32, const WHOLE: bool>(
+        s: S,
+        panels: Shared<u8>,
+        panel_bytes: u32,
+        source: Source,
+        thread: u32,
+        threads: u32,
+    ) {
+        let chunks = HEAD_SIZE / CHUNK;
+        let at_once = (1 << (threads / chunks).ilog2()).min(ATOM_ROWS);
+        let (row, column) = (thread / chunks, thread % chunks * CHUNK);
+        if row >= at_once {
+            return;
+        }
+        let panel = panels.row(column / PANEL_COLUMNS, panel_bytes);
+        let step = at_once.wrapping_mul(source.stride);
+        // Below 2^32 for every row that exists.
+        let mut from = (source.first + row).wrapping_mul(source.stride).wrapping_add(source.column + column);
+        let mut atom = 0;
+        while atom < ROWS {
+            let mut down = row;
+            while down < row + ATOM_ROWS {
+                let to = panel.at(chunk_in_panel(down, column % PANEL_COLUMNS)).at(atom * ROW_BYTES);
+                let exists = WHOLE || source.first + atom + down < source.end;
+                let valid = if exists { 16 } else { 0 };
+                // SAFETY: the caller's; nothing is read where the row does not exist.
+                unsafe { s.copy_async::<16, _>(to.cast(), source.matrix.at(u64::from(from)), valid) };
+                from = from.wrapping_add(step);
+                down += at_once;
+            }
+            atom += ATOM_ROWS;
+        }
+    }
+
+    /// Multiplies what is in the ring with the block's queries, and stores the rows.
+    ///
+    /// # Safety
+    /// The ring has been initialized; all warps of both warp groups do so.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn consume<S: Hopper>(&self, s: S, place: Place, ring: Ring) {
+        let group = s.warp() / GROUP_WARPS;
+        let mut rows = Rows { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [0.0; OUT] };
+        // SAFETY: a group's rows of Q are its own, and visible to it after it has met.
+        unsafe {
+            if place.tiles.0 < place.tiles.1 {
+                let thread = s.thread() % GROUP_LANES;
+                let mut source = self.same().queried(s, place);
+                source.first += group * GROUP_ROWS;
+                let to = s.shared::<u8>().at(group * GROUP_ROWS * ROW_BYTES);
+                Self::stage::<S, GROUP_ROWS>(s, to, Self::QUERY_PANEL_BYTES, source, thread, GROUP_LANES);
+                s.copy_async_commit();
+                s.copy_async_wait::<0>();
+                s.fence_proxy_async();
+                s.barrier_named(MEETINGS + group, GROUP_LANES);
+                let queries = operand(s.shared(), group * GROUP_ROWS);
+                if place.few {
+                    self.sweep_tile_by_tile(s, place, ring, queries, &mut rows);
+                } else {
+                    self.sweep(s, place, ring, queries, &mut rows);
+                }
+            }
+            self.finish(s, &mut rows);
+            self.store(s, place, &rows);
+        }
+    }
+
+    /// The tiles, each one's powers computed while the product of the one before with V runs.
+    ///
+    /// # Safety
+    /// There is a tile; all lanes of both warp groups do so, with Q in shared memory and visible.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn sweep<S: Hopper>(
+        &self,
+        s: S,
+        place: Place,
+        ring: Ring,
+        queries: MatrixDescriptor,
+        rows: &mut Rows<OUT>,
+    ) {
+        let (first, end) = place.tiles;
+        let (mut keys, mut values) = (ring, ring);
+        values.advance();
+        let group = s.warp() / GROUP_WARPS;
+        let (own_turn, other_turn) = (TURNS + group, TURNS + (group ^ 1));
+        let mut scores = [0.0; SCORES];
+        // SAFETY: stages are full when they are read, and given back when the products that read them are done.
+        unsafe {
+            keys.wait_full(s);
+            s.wgmma_fence();
+            Self::begin_scores(s, queries, keys.stage(), &mut scores);
+            s.wgmma_wait::<0>();
+            Self::give_back(s, &keys);
+            // O is zero, on whatever scale.
+            let _ = self.softmax(s, place, first, &mut scores, rows);
+            let mut p = operands(s, &scores);
+
+            // The first turn is the first group's.
+            if group == 1 && first + 1 < end {
+                s.barrier_arrive(other_turn, 2 * GROUP_LANES);
+            }
+            let mut tile = first + 1;
+            while tile < end {
+                keys.skip();
+                keys.wait_full(s);
+                values.wait_full(s);
+                s.barrier_named(own_turn, 2 * GROUP_LANES);
+                s.wgmma_fence();
+                Self::begin_scores(s, queries, keys.stage(), &mut scores);
+                Self::begin_out(s, &p, values.stage(), &mut rows.out);
+                // The second group's last turn is followed by none.
+                if group == 0 || tile + 1 < end {
+                    s.barrier_arrive(other_turn, 2 * GROUP_LANES);
+                }
+                s.wgmma_wait::<1>();
+                Self::give_back(s, &keys);
+                let factors = self.softmax(s, place, tile, &mut scores, rows);
+                s.wgmma_wait::<0>();
+                Self::give_back(s, &values);
+                values.skip();
+                scale(&mut rows.out, factors);
+                p = operands(s, &scores);
+                tile += 1;
+            }
+
+            values.wait_full(s);
+            s.wgmma_fence();
+            Self::begin_out(s, &p, values.stage(), &mut rows.out);
+            s.wgmma_wait::<0>();
+        }
+    }
+
+    /// The tiles one by one, with P in two parts in the rows that see few positions: the bits of the others are
+    /// those of [`sweep`](Self::sweep).
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn sweep_tile_by_tile<S: Hopper>(
+        &self,
+        s: S,
+        place: Place,
+        mut ring: Ring,
+        queries: MatrixDescriptor,
+        rows: &mut Rows<OUT>,
+    ) {
+        let (first, end) = place.tiles;
+        let few = self.few(s, place);
+        let mut scores = [0.0; SCORES];
+        let mut tile = first;
+        // SAFETY: as in `sweep`.
+        unsafe {
+            while tile < end {
+                ring.wait_full(s);
+                s.wgmma_fence();
+                Self::begin_scores(s, queries, ring.stage(), &mut scores);
+                s.wgmma_wait::<0>();
+                Self::give_back(s, &ring);
+                ring.advance();
+                let factors = self.softmax(s, place, tile, &mut scores, rows);
+                scale(&mut rows.out, factors);
+                let (p, rest) = (operands(s, &scores), rests(s, &scores, few));
+                ring.wait_full(s);
+                s.wgmma_fence();
+                Self::begin_out(s, &rest, ring.stage(), &mut rows.out);
+                Self::begin_out(s, &p, ring.stage(), &mut rows.out);
+                s.wgmma_wait::<0>();
+                Self::give_back(s, &ring);
+                ring.advance();
+                tile += 1;
+            }
+        }
+    }
+
+    /// Begins S = Q · Kᵀ of a warp group, as one group of products.
+    ///
+    /// # Safety
+    /// Queries and the stage's keys are in shared memory, visible, and stay until the products are done.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn begin_scores<S: Hopper>(
+        s: S,
+        queries: MatrixDescriptor,
+        keys: Shared<u8>,
+        scores: &mut [f32; SCORES],
+    ) {
+        let keys = operand(keys, 0);
+        for d in (0..HEAD_SIZE).step_by(STEP as usize) {
+            let (panel, by) = (d / PANEL_COLUMNS, d % PANEL_COLUMNS / STEP * STEP_BYTES);
+            let queries = queries.advance(panel * Self::QUERY_PANEL_BYTES + by);
+            let keys = keys.advance(panel * Self::PANEL_BYTES + by);
+            // SAFETY: the caller's.
+            unsafe { s.wgmma_f16::<RowMajor, ColMajor, SCORES>(scores, queries, keys, d > 0) };
+        }
+        s.wgmma_commit();
+    }
+
+    /// Begins O += P · V of a warp group, as one group of products.
+    ///
+    /// # Safety
+    /// The stage's values are in shared memory, visible, and stay until the products are done.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn begin_out<S: Hopper>(s: S, p: &Operands, values: Shared<u8>, out: &mut [f32; OUT]) {
+        let values = operand_of_rows(values, Self::PANEL_BYTES);
+        for (&p, by) in p[..Self::STEPS].iter().zip((0..).step_by(ROWS_STEP_BYTES as usize)) {
+            // SAFETY: the caller's.
+            unsafe { s.wgmma_f16_register_a::<RowMajor, OUT>(out, p, values.advance(by), true) };
+        }
+        s.wgmma_commit();
+    }
+
+    /// Gives the stage back, for this warp.
+    ///
+    /// # Safety
+    /// The warp's products that read it are done; all of its lanes do so.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn give_back<S: Hopper>(s: S, ring: &Ring) {
+        if s.lane() == 0 {
+            // SAFETY: the caller's.
+            unsafe { s.mbarrier_arrive(ring.empty()) };
+        }
+    }
+
+    /// S of a tile becomes P in the same registers; what O is to be multiplied with for the new maximum.
+    #[inline(always)]
+    #[track_caller]
+    fn softmax<S: Hopper>(
+        &self,
+        s: S,
+        place: Place,
+        tile: u32,
+        scores: &mut [f32; SCORES],
+        rows: &mut Rows<OUT>,
+    ) -> [f32; 2] {
+        let Scaling { cap, log2 } = self.0.scaling;
+        if cap != 0.0 {
+            for x in scores.iter_mut() {
+                *x = capped(s, *x, cap);
+            }
+        }
+        self.mask(s, place, tile, scores);
+        let mut factors = [0.0; 2];
+        for row in 0..2 {
+            let mut max = rows.max[row];
+            for eight in scores.chunks_exact(4) {
+                max = s.max(max, s.max(eight[2 * row], eight[2 * row + 1]));
+            }
+            // The row's four lanes.
+            max = s.max(max, s.shuffle_xor(max, 1));
+            max = s.max(max, s.shuffle_xor(max, 2));
+            // As long as a row has seen nothing, everything is -∞, and -∞ minus -∞ is NaN. Any finite number in
+            // place of the maximum makes P zero, which is what it is.
+            let finite = if max == f32::NEG_INFINITY { 0.0 } else { max };
+            let offset = -(finite * log2);
+            // Not a fused multiply-add: it has to be exactly 1 if the maximum stays. 0 in the first tile, where
+            // it was -∞.
+            factors[row] = s.exp2_approx((rows.max[row] - finite) * log2);
+            rows.max[row] = max;
+            let mut sum = rows.sum[row] * factors[row];
+            for eight in scores.chunks_exact_mut(4) {
+                for x in &mut eight[2 * row..2 * row + 2] {
+                    *x = s.exp2_approx(s.fma(*x, log2, offset));
+                    sum += *x;
+                }
+            }
+            rows.sum[row] = sum;
+        }
+        factors
+    }
+
+    /// Makes -∞ of scores that a row does not see.
+    #[inline(always)]
+    fn mask<S: Hopper>(&self, s: S, place: Place, tile: u32, scores: &mut [f32; SCORES]) {
+        let problem = &self.0;
+        let first_row = problem.start + place.first_row + s.warp() * WARP_ROWS;
+        let first_column = tile * TILE_KV;
+        // The nearest and the farthest of the warp: most tiles are seen by all rows as a whole.
+        let nearest = distance(first_row, first_column + (TILE_KV - 1));
+        let farthest = distance(first_row + (WARP_ROWS - 1), first_column);
+        if problem.sight.reaches(nearest)
+            && problem.sight.reaches(farthest)
+            && first_column + TILE_KV <= problem.positions
+        {
+            return;
+        }
+        // Of the first; the others are a constant away.
+        let (row, column) = wgmma::d(s.lane(), 0);
+        let origin = distance(first_row + row, first_column + column);
+        let left = problem.positions.saturating_sub(first_column + column);
+        for (x, i) in scores.iter_mut().zip(0..) {
+            let (down, right) = wgmma::d(0, i);
+            let seen = problem.sight.reaches(origin + distance(down, right));
+            if !seen || left <= right {
+                *x = f32::NEG_INFINITY;
+            }
+        }
+    }
+
+    /// Which of a lane's two rows see fewer positions than P in one part is good for.
+    #[inline(always)]
+    fn few<S: Hopper>(&self, s: S, place: Place) -> [bool; 2] {
+        core::array::from_fn(|row| {
+            let (down, _) = wgmma::d(s.thread() % GROUP_LANES, 2 * row as u32);
+            let group = s.warp() / GROUP_WARPS;
+            self.same().sees_few(self.0.start + place.first_row + group * GROUP_ROWS + down)
+        })
+    }
+
+    /// O = O / l. The sum of a row is put together from its four lanes.
+    #[inline(always)]
+    #[track_caller]
+    fn finish<S: Hopper>(&self, s: S, rows: &mut Rows<OUT>) {
+        let inverse = rows.sum.map(|sum| {
+            let sum = sum + s.shuffle_xor(sum, 1);
+            let sum = sum + s.shuffle_xor(sum, 2);
+            // A row that saw nothing has O = 0, and stays so.
+            if sum > 0.0 { s.reciprocal_approx(sum) } else { 0.0 }
+        });
+        scale(&mut rows.out, inverse);
+    }
+
+    /// The rows of O that exist to memory, two elements at a time: four lanes write whole sectors.
+    ///
+    /// # Safety
+    /// The rows are the warp group's alone.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn store<S: Hopper>(&self, s: S, place: Place, rows: &Rows<OUT>) {
+        let stride = self.0.heads().wrapping_mul(HEAD_SIZE);
+        let group = s.warp() / GROUP_WARPS;
+        let (down, right) = wgmma::d(s.thread() % GROUP_LANES, 0);
+        for below in 0..2 {
+            let row = place.first_row + group * GROUP_ROWS + down + 8 * below;
+            if row >= self.0.tokens {
+                continue;
+            }
+            let to = self.0.out.row(row, stride).at(u64::from(s.block().x * HEAD_SIZE + right));
+            for (eight, d) in rows.out.chunks_exact(4).zip((0_u64..).step_by(8)) {
+                let pair = [eight[2 * below as usize], eight[2 * below as usize + 1]];
+                // SAFETY: the caller's; the row exists.
+                unsafe { s.store_global(to.at(d).cast(), pair) };
+            }
+        }
+    }
+}
+
+/// Multiplies each of a lane's two rows of an accumulator with its factor.
+#[inline(always)]
+fn scale<const N: usize>(accumulator: &mut [f32; N], factors: [f32; 2]) {
+    for (i, x) in accumulator.iter_mut().enumerate() {
+        *x *= factors[row_of(i)];
+    }
+}
+
+/// An accumulator as left operands, rounded to f16: eight elements are the A of 16 columns.
+#[inline(always)]
+#[track_caller]
+fn operands<S: Hopper, const N: usize>(s: S, x: &[f32; N]) -> Operands {
+    let mut operands = [[0; 4]; MOST_STEPS];
+    for (operand, x) in operands.iter_mut().zip(x.chunks_exact(8)) {
+        *operand = core::array::from_fn(|i| s.f16x2_from_f32(x[2 * i], x[2 * i + 1]));
+    }
+    operands
+}
+
+/// What [`operands`] lose of the elements in the rows where it is wanted, as operands.
+#[inline(always)]
+#[track_caller]
+fn rests<S: Hopper, const N: usize>(s: S, x: &[f32; N], wanted: [bool; 2]) -> Operands {
+    let mut rests = [[0; 4]; MOST_STEPS];
+    for (rest, x) in rests.iter_mut().zip(x.chunks_exact(8)) {
+        *rest = core::array::from_fn(|i| {
+            let [low, high] = s.f32_from_f16x2(s.f16x2_from_f32(x[2 * i], x[2 * i + 1]));
+            let lost = s.f16x2_from_f32(x[2 * i] - low, x[2 * i + 1] - high);
+            if wanted[row_of(2 * i)] { lost } else { 0 }
+        });
+    }
+    rests
+}
