@@ -3,7 +3,9 @@
 use bytemuck::Zeroable;
 
 use crate::activation::Gated;
-use crate::attention::{AttnCombine, AttnDecode, AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared, FaPrefillF16kvWgmma};
+use crate::attention::{
+    AttnCombine, AttnDecode, AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared, FaPrefillF16kvWgmma,
+};
 use crate::basics::{BlockSum, Transpose, VectorAdd};
 use crate::embedding::Embed;
 use crate::norm::{ResidualNorm, RmsNorm};

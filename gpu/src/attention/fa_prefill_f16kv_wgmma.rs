@@ -78,7 +78,7 @@ use crate::product::panels::{
 };
 use crate::simt::{
     ColMajor, Contract, Count, Expectations, Hopper, Kernel, Launch, MatrixDescriptor, Occurrence, Ring,
-    RowMajor, Shared, Simt, Unit, WARP_LANES, Work,
+    RowMajor, Shared, Unit, WARP_LANES, Work,
 };
 
 /// Warps with rows: two warp groups.
@@ -95,6 +95,8 @@ const TILE_Q: u32 = CONSUMERS / GROUP_WARPS * GROUP_ROWS;
 const STEP: u32 = 16;
 /// Products of a P with the most columns.
 const MOST_STEPS: usize = 8;
+/// Registers of a lane: nine warps of so many are what a multiprocessor has.
+const REGISTERS: u32 = 224;
 /// The most shared memory of a block.
 const MOST_BYTES: u32 = 227 << 10;
 /// The most stages.
@@ -183,9 +185,10 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             Occurrence::new("shfl.sync.bfly", Count::Exactly(3 * 4 + 4)),
             Occurrence::new("cp.async.wait_group", Count::Exactly(3)),
         ],
-        registers: 224,
+        registers: REGISTERS,
         local_memory: false,
     };
+    const REGISTER_LIMIT: Option<u32> = Some(REGISTERS);
 
     fn launch(&self) -> Launch {
         Launch {
@@ -515,9 +518,10 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     #[track_caller]
     unsafe fn begin_out<S: Hopper>(s: S, p: &Operands, values: Shared<u8>, out: &mut [f32; OUT]) {
         let values = operand_of_rows(values, Self::PANEL_BYTES);
-        for (&p, by) in p[..Self::STEPS].iter().zip((0..).step_by(ROWS_STEP_BYTES as usize)) {
+        for step in 0..Self::STEPS {
+            let values = values.advance(step as u32 * ROWS_STEP_BYTES);
             // SAFETY: the caller's.
-            unsafe { s.wgmma_f16_register_a::<RowMajor, OUT>(out, p, values.advance(by), true) };
+            unsafe { s.wgmma_f16_register_a::<RowMajor, OUT>(out, p[step], values, true) };
         }
         s.wgmma_commit();
     }
@@ -556,8 +560,9 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         let mut factors = [0.0; 2];
         for row in 0..2 {
             let mut max = rows.max[row];
-            for eight in scores.chunks_exact(4) {
-                max = s.max(max, s.max(eight[2 * row], eight[2 * row + 1]));
+            for eight in 0..SCORES / 4 {
+                let i = 4 * eight + 2 * row;
+                max = s.max(max, s.max(scores[i], scores[i + 1]));
             }
             // The row's four lanes.
             max = s.max(max, s.shuffle_xor(max, 1));
@@ -571,10 +576,10 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             factors[row] = s.exp2_approx((rows.max[row] - finite) * log2);
             rows.max[row] = max;
             let mut sum = rows.sum[row] * factors[row];
-            for eight in scores.chunks_exact_mut(4) {
-                for x in &mut eight[2 * row..2 * row + 2] {
-                    *x = s.exp2_approx(s.fma(*x, log2, offset));
-                    sum += *x;
+            for eight in 0..SCORES / 4 {
+                for i in 4 * eight + 2 * row..4 * eight + 2 * row + 2 {
+                    scores[i] = s.exp2_approx(s.fma(scores[i], log2, offset));
+                    sum += scores[i];
                 }
             }
             rows.sum[row] = sum;
@@ -601,12 +606,11 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         let (row, column) = wgmma::d(s.lane(), 0);
         let origin = distance(first_row + row, first_column + column);
         let left = problem.positions.saturating_sub(first_column + column);
-        for (x, i) in scores.iter_mut().zip(0..) {
-            let (down, right) = wgmma::d(0, i);
-            let seen = problem.sight.reaches(origin + distance(down, right));
-            if !seen || left <= right {
-                *x = f32::NEG_INFINITY;
-            }
+        for i in 0..SCORES {
+            let (down, right) = wgmma::d(0, i as u32);
+            // Both asked: a branch for each would cost more.
+            let seen = problem.sight.reaches(origin + distance(down, right)) & (left > right);
+            scores[i] = if seen { scores[i] } else { f32::NEG_INFINITY };
         }
     }
 
@@ -649,10 +653,10 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                 continue;
             }
             let to = self.0.out.row(row, stride).at(u64::from(s.block().x * HEAD_SIZE + right));
-            for (eight, d) in rows.out.chunks_exact(4).zip((0_u64..).step_by(8)) {
-                let pair = [eight[2 * below as usize], eight[2 * below as usize + 1]];
+            for eight in 0..OUT / 4 {
+                let i = 4 * eight + 2 * below as usize;
                 // SAFETY: the caller's; the row exists.
-                unsafe { s.store_global(to.at(d).cast(), pair) };
+                unsafe { s.store_global(to.at(8 * eight as u64).cast(), [rows.out[i], rows.out[i + 1]]) };
             }
         }
     }
@@ -661,8 +665,8 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
 /// Multiplies each of a lane's two rows of an accumulator with its factor.
 #[inline(always)]
 fn scale<const N: usize>(accumulator: &mut [f32; N], factors: [f32; 2]) {
-    for (i, x) in accumulator.iter_mut().enumerate() {
-        *x *= factors[row_of(i)];
+    for i in 0..N {
+        accumulator[i] *= factors[row_of(i)];
     }
 }
 
@@ -671,8 +675,10 @@ fn scale<const N: usize>(accumulator: &mut [f32; N], factors: [f32; 2]) {
 #[track_caller]
 fn operands<S: Hopper, const N: usize>(s: S, x: &[f32; N]) -> Operands {
     let mut operands = [[0; 4]; MOST_STEPS];
-    for (operand, x) in operands.iter_mut().zip(x.chunks_exact(8)) {
-        *operand = core::array::from_fn(|i| s.f16x2_from_f32(x[2 * i], x[2 * i + 1]));
+    for step in 0..N / 8 {
+        for i in 0..4 {
+            operands[step][i] = s.f16x2_from_f32(x[8 * step + 2 * i], x[8 * step + 2 * i + 1]);
+        }
     }
     operands
 }
@@ -682,12 +688,13 @@ fn operands<S: Hopper, const N: usize>(s: S, x: &[f32; N]) -> Operands {
 #[track_caller]
 fn rests<S: Hopper, const N: usize>(s: S, x: &[f32; N], wanted: [bool; 2]) -> Operands {
     let mut rests = [[0; 4]; MOST_STEPS];
-    for (rest, x) in rests.iter_mut().zip(x.chunks_exact(8)) {
-        *rest = core::array::from_fn(|i| {
-            let [low, high] = s.f32_from_f16x2(s.f16x2_from_f32(x[2 * i], x[2 * i + 1]));
-            let lost = s.f16x2_from_f32(x[2 * i] - low, x[2 * i + 1] - high);
-            if wanted[row_of(2 * i)] { lost } else { 0 }
-        });
+    for step in 0..N / 8 {
+        for i in 0..4 {
+            let at = 8 * step + 2 * i;
+            let [low, high] = s.f32_from_f16x2(s.f16x2_from_f32(x[at], x[at + 1]));
+            let lost = s.f16x2_from_f32(x[at] - low, x[at + 1] - high);
+            rests[step][i] = if wanted[row_of(at)] { lost } else { 0 };
+        }
     }
     rests
 }
