@@ -291,6 +291,7 @@ const OF_ROW: [[usize; 4]; 2] = {
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) first_row: u32,
+    pub(super) head: u32,
     pub(super) kv_head: u32,
     /// Tiles of keys that some row of the block sees: from the first, without the last.
     pub(super) tiles: (u32, u32),
@@ -336,16 +337,21 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     /// begin late.
     #[inline(always)]
     pub(super) fn place<S: Simt>(&self, s: S) -> Place {
-        let problem = &self.0;
         let (block, grid) = (s.block(), s.grid());
-        let first_row = (grid.y - 1 - block.y) * TILE_Q;
+        self.place_of((grid.y - 1 - block.y) * TILE_Q, block.x)
+    }
+
+    /// The place of the tile of rows that begins at `first_row`, of a head.
+    #[inline(always)]
+    pub(super) fn place_of(&self, first_row: u32, head: u32) -> Place {
+        let problem = &self.0;
         let rows = (problem.tokens - first_row).min(TILE_Q);
         let position = problem.start + first_row;
         let (first, end) = problem.sight.reach(position, position + rows - 1, problem.positions);
         let few = self.sees_few(position) || self.sees_few(position + rows - 1);
         // At least 1, which is what keeps the division from failing.
-        let kv_head = block.x / problem.group.max(1);
-        Place { first_row, kv_head, tiles: (first / TILE_KV, end.div_ceil(TILE_KV)), few }
+        let kv_head = head / problem.group.max(1);
+        Place { first_row, head, kv_head, tiles: (first / TILE_KV, end.div_ceil(TILE_KV)), few }
     }
 
     /// One stage of keys and one of values, each copied while the other is in use.
@@ -666,7 +672,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     #[inline(always)]
     #[track_caller]
     unsafe fn stage_queries<S: Simt>(&self, s: S, place: Place) {
-        let source = self.queried(s, place);
+        let source = self.queried(place);
         // SAFETY: the caller's.
         unsafe { Self::stage_rows(s, s.shared(), source, TILE_Q, Self::GEOMETRY.staging()) };
     }
@@ -716,10 +722,10 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
 
     /// The block's rows of queries, of its head.
     #[inline(always)]
-    pub(super) fn queried<S: Simt>(&self, s: S, place: Place) -> Source {
+    pub(super) fn queried(&self, place: Place) -> Source {
         Source {
             matrix: self.0.query,
-            column: s.block().x * HEAD_SIZE,
+            column: place.head * HEAD_SIZE,
             stride: self.0.heads().wrapping_mul(HEAD_SIZE),
             first: place.first_row,
             end: self.0.tokens,

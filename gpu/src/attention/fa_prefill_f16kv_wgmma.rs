@@ -77,8 +77,8 @@ use crate::product::panels::{
     operand_of_rows,
 };
 use crate::simt::{
-    ColMajor, Contract, Count, Expectations, Hopper, Kernel, Launch, MatrixDescriptor, Occurrence, Ring,
-    RowMajor, Shared, Unit, WARP_LANES, Work,
+    ColMajor, Contract, Count, Dim3, Expectations, Hopper, Kernel, Launch, MatrixDescriptor, Occurrence,
+    Ring, RowMajor, Shared, Unit, WARP_LANES, Work,
 };
 
 /// Warps with rows: two warp groups.
@@ -101,22 +101,24 @@ const REGISTERS: u32 = 224;
 const MOST_BYTES: u32 = 227 << 10;
 /// The most stages.
 const MOST_STAGES: u32 = 6;
-/// The first of the barriers at which a warp group waits for its turn, and of those where it meets.
+/// The first of the barriers at which a warp group waits for its turn.
 const TURNS: u32 = 1;
-const MEETINGS: u32 = 3;
 
 /// The kernel. `OUT` is half of the head size and `SCORES` half of a tile's positions: what a lane holds of O
 /// and of S.
-///
-/// At most 65,535 tiles of query rows: a grid's second axis has no more blocks.
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
-#[repr(transparent)]
+#[repr(C)]
 pub struct FaPrefillF16kvWgmma<
     const HEAD_SIZE: u32,
     const TILE_KV: u32,
     const OUT: usize,
     const SCORES: usize,
->(pub Attention);
+> {
+    /// The problem.
+    pub problem: Attention,
+    /// Blocks that run at a time. Any number will do; that of multiprocessors is best.
+    pub blocks: u32,
+}
 
 /// A lane's two rows on their way through the keys: index 0 is row g, index 1 is row g + 8.
 struct Rows<const OUT: usize> {
@@ -147,11 +149,15 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     const STAGE_BYTES: u32 = Self::PANELS * Self::PANEL_BYTES;
     const QUERY_PANEL_BYTES: u32 = TILE_Q * ROW_BYTES;
     const QUERY_BYTES: u32 = Self::PANELS * Self::QUERY_PANEL_BYTES;
-    /// Stages.
+    /// Stages of queries: the next ones on their way, where there is room.
+    const QUERY_STAGES: u32 = if 2 * Self::QUERY_BYTES + 4 * Self::STAGE_BYTES < MOST_BYTES { 2 } else { 1 };
+    /// Stages of keys and values.
     const STAGES: u32 = {
         assert!(2 * OUT as u32 == HEAD_SIZE && HEAD_SIZE.is_multiple_of(STEP));
         assert!(2 * SCORES as u32 == TILE_KV && TILE_KV.is_multiple_of(STEP) && Self::STEPS <= MOST_STEPS);
-        let fit = (MOST_BYTES - Self::QUERY_BYTES) / Ring::shared_bytes(1, Self::STAGE_BYTES);
+        let room =
+            MOST_BYTES - Self::QUERY_STAGES * Self::QUERY_BYTES - Ring::barrier_bytes(Self::QUERY_STAGES);
+        let fit = room / (Self::STAGE_BYTES + Ring::barrier_bytes(1));
         // V is given back when the next K has been multiplied, which is full when the copies after it have begun.
         assert!(fit >= 4);
         if fit < MOST_STAGES { fit } else { MOST_STAGES }
@@ -159,12 +165,35 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     /// Products of P and V in a tile.
     const STEPS: usize = SCORES / 8;
     /// Bytes of shared memory.
-    pub const SHARED_BYTES: u32 = Self::QUERY_BYTES + Ring::shared_bytes(Self::STAGES, Self::STAGE_BYTES);
+    pub const SHARED_BYTES: u32 = Self::BARRIERS + Ring::barrier_bytes(Self::QUERY_STAGES + Self::STAGES);
+    /// Bytes before the stages of keys and values, and before the barriers.
+    const CACHED: u32 = Self::QUERY_STAGES * Self::QUERY_BYTES;
+    const BARRIERS: u32 = Self::CACHED + Self::STAGES * Self::STAGE_BYTES;
 
     /// The kernel with the same heads and tiles, which says where they lie.
     #[inline(always)]
     const fn same(&self) -> FaPrefillF16kv<HEAD_SIZE, TILE_Q, TILE_KV> {
-        FaPrefillF16kv(self.0)
+        FaPrefillF16kv(self.problem)
+    }
+
+    /// Tiles of rows, of all heads.
+    const fn tiles(&self) -> u32 {
+        self.problem.heads().wrapping_mul(self.problem.tokens.div_ceil(TILE_Q))
+    }
+
+    /// The tile of rows that this block has in a round: all heads of the last rows first, which have the most
+    /// keys. Every other round goes through the blocks backwards, so that all have about the same to do.
+    #[inline(always)]
+    fn place<S: Hopper>(&self, s: S, round: u32) -> Option<Place> {
+        let (block, blocks) = (s.block().x, s.grid().x);
+        let tile = round * blocks + if round.is_multiple_of(2) { block } else { blocks - 1 - block };
+        if tile >= self.tiles() {
+            return None;
+        }
+        // Not 0: there is a tile.
+        let heads = self.problem.heads().max(1);
+        let first_row = (self.problem.tokens.div_ceil(TILE_Q) - 1 - tile / heads) * TILE_Q;
+        Some(self.same().place_of(first_row, tile % heads))
     }
 }
 
@@ -183,7 +212,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             // The maximum of two rows in each tile, their sums at the end: two steps each. A tile stands three
             // times: the first, the others, and by itself.
             Occurrence::new("shfl.sync.bfly", Count::Exactly(3 * 4 + 4)),
-            Occurrence::new("cp.async.wait_group", Count::Exactly(3)),
+            Occurrence::new("cp.async.wait_group", Count::Exactly(2)),
         ],
         registers: REGISTERS,
         local_memory: false,
@@ -192,14 +221,14 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
 
     fn launch(&self) -> Launch {
         Launch {
-            grid: self.0.grid(TILE_Q),
+            grid: Dim3::linear(self.tiles().min(self.blocks)),
             threads: (CONSUMERS + 1) * WARP_LANES,
             shared_bytes: Self::SHARED_BYTES,
         }
     }
 
     fn work(&self, _: u32) -> Option<Work> {
-        Some(self.0.work(HEAD_SIZE, Unit::TensorF16))
+        Some(self.problem.work(HEAD_SIZE, Unit::TensorF16))
     }
 }
 
@@ -208,18 +237,23 @@ impl<S: Hopper, const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, cons
 {
     #[inline(always)]
     unsafe fn run(self, s: S) {
-        let ring = Ring::new(s.shared::<u8>().at(Self::QUERY_BYTES), Self::STAGES, Self::STAGE_BYTES);
-        // SAFETY: nobody uses the ring before the block's barrier; a warp group's rows of out are its own.
+        let shared = s.shared::<u8>();
+        let barriers = shared.at(Self::BARRIERS).cast::<u64>();
+        let queries = Ring::new(shared, barriers, Self::QUERY_STAGES, Self::QUERY_BYTES);
+        let barriers = barriers.at(Ring::barrier_bytes(Self::QUERY_STAGES) / 8);
+        let cached = Ring::new(shared.at(Self::CACHED), barriers, Self::STAGES, Self::STAGE_BYTES);
+        // SAFETY: nobody uses the rings before the block's barrier; a warp group's rows of out are its own.
         unsafe {
             if s.thread() == 0 {
-                ring.initialize(s, 1, CONSUMERS);
+                queries.initialize(s, 1, CONSUMERS);
+                cached.initialize(s, 1, CONSUMERS);
+                s.fence_mbarrier_init();
             }
             s.barrier();
-            let place = self.same().place(s);
             if s.warp() < CONSUMERS {
-                self.consume(s, place, ring);
+                self.consume(s, queries, cached);
             } else {
-                self.produce(s, place, ring);
+                self.produce(s, queries, cached);
             }
         }
     }
@@ -228,37 +262,45 @@ impl<S: Hopper, const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, cons
 impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: usize>
     FaPrefillF16kvWgmma<HEAD_SIZE, TILE_KV, OUT, SCORES>
 {
-    /// Copies the tiles into the ring, of each K and then V.
+    /// Copies the block's queries and tiles into the rings, of each tile K and then V.
     ///
     /// # Safety
-    /// The ring has been initialized; one whole warp of the block does so.
+    /// The rings have been initialized; one whole warp of the block does so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn produce<S: Hopper>(&self, s: S, place: Place, mut ring: Ring) {
-        let (first, end) = place.tiles;
-        let copies = 2 * end.saturating_sub(first);
-        let mut i = 0;
-        while i < copies {
-            let (tile, values) = (first + i / 2, i % 2 == 1);
-            let cache = if values { self.0.values } else { self.0.keys };
-            let source = self.same().cached(cache, place, tile);
-            // SAFETY: the stage has been given back; the copies of the one before have ended after the wait.
-            unsafe {
-                ring.wait_empty(s);
-                Self::stage::<S, TILE_KV>(s, ring.stage(), Self::PANEL_BYTES, source, s.lane(), WARP_LANES);
-                s.copy_async_commit();
-                s.copy_async_wait::<1>();
-                if i > 0 {
-                    Self::fill(s, ring.full_before());
-                }
+    unsafe fn produce<S: Hopper>(&self, s: S, mut queries: Ring, mut cached: Ring) {
+        let mut round = 0;
+        while let Some(place) = self.place(s, round) {
+            round += 1;
+            let (first, end) = place.tiles;
+            if first >= end {
+                continue;
             }
-            ring.advance();
-            i += 1;
-        }
-        s.copy_async_wait::<0>();
-        if copies > 0 {
-            // SAFETY: as above.
-            unsafe { Self::fill(s, ring.full_before()) };
+            // SAFETY: stages have been given back; the copies into the one before have ended after the wait.
+            unsafe {
+                queries.wait_empty(s);
+                let source = self.same().queried(place);
+                Self::stage::<S, TILE_Q>(s, queries.stage(), source);
+                s.copy_async_commit();
+                let mut before = queries.full();
+                queries.advance();
+                let copies = 2 * (end - first);
+                let mut i = 0;
+                while i < copies {
+                    let cache = if i % 2 == 0 { self.problem.keys } else { self.problem.values };
+                    let source = self.same().cached(cache, place, first + i / 2);
+                    cached.wait_empty(s);
+                    Self::stage::<S, TILE_KV>(s, cached.stage(), source);
+                    s.copy_async_commit();
+                    s.copy_async_wait::<1>();
+                    Self::fill(s, before);
+                    before = cached.full();
+                    cached.advance();
+                    i += 1;
+                }
+                s.copy_async_wait::<0>();
+                Self::fill(s, before);
+            }
         }
     }
 
@@ -277,35 +319,26 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         }
     }
 
-    /// Begins to copy `ROWS` rows into panels, 16 bytes at a time; rows past the end become zero. A thread
-    /// keeps its columns, and steps by as many rows as `threads` copy at once, up to the eight after which the
-    /// swizzle begins anew.
+    /// Begins to copy `ROWS` rows into panels, 16 bytes at a time; rows past the end become zero.
     ///
     /// # Safety
-    /// Nobody uses the panels until the copies have been waited for; threads below `threads` do so.
+    /// Nobody uses the panels until the copies have been waited for; one warp does so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn stage<S: Hopper, const ROWS: u32>(
-        s: S,
-        panels: Shared<u8>,
-        panel_bytes: u32,
-        source: Source,
-        thread: u32,
-        threads: u32,
-    ) {
-        // Whole tiles do not ask for each row.
-        let whole = source.first + ROWS <= source.end;
+    unsafe fn stage<S: Hopper, const ROWS: u32>(s: S, panels: Shared<u8>, source: Source) {
         // SAFETY: the caller's.
         unsafe {
-            if whole {
-                Self::stage_rows::<S, ROWS, true>(s, panels, panel_bytes, source, thread, threads);
+            // Whole tiles do not ask for each row.
+            if source.first + ROWS <= source.end {
+                Self::stage_rows::<S, ROWS, true>(s, panels, source);
             } else {
-                Self::stage_rows::<S, ROWS, false>(s, panels, panel_bytes, source, thread, threads);
+                Self::stage_rows::<S, ROWS, false>(s, panels, source);
             }
         }
     }
 
-    /// As [`stage`](Self::stage), where `WHOLE` says that no row is past the end.
+    /// As [`stage`](Self::stage), where `WHOLE` says that no row is past the end. A lane keeps its columns, and
+    /// steps by as many rows as the warp copies at once.
     ///
     /// # Safety
     /// As there.
@@ -314,18 +347,16 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     unsafe fn stage_rows<S: Hopper, const ROWS: u32, const WHOLE: bool>(
         s: S,
         panels: Shared<u8>,
-        panel_bytes: u32,
         source: Source,
-        thread: u32,
-        threads: u32,
     ) {
         let chunks = HEAD_SIZE / CHUNK;
-        let at_once = (1 << (threads / chunks).ilog2()).min(ATOM_ROWS);
-        let (row, column) = (thread / chunks, thread % chunks * CHUNK);
+        // A power of 2, so that the eight rows after which the swizzle begins anew are a multiple of it.
+        let at_once = 1 << (WARP_LANES / chunks).ilog2();
+        let (row, column) = (s.lane() / chunks, s.lane() % chunks * CHUNK);
         if row >= at_once {
             return;
         }
-        let panel = panels.row(column / PANEL_COLUMNS, panel_bytes);
+        let panel = panels.row(column / PANEL_COLUMNS, ROWS * ROW_BYTES);
         let step = at_once.wrapping_mul(source.stride);
         // Below 2^32 for every row that exists.
         let mut from = (source.first + row).wrapping_mul(source.stride).wrapping_add(source.column + column);
@@ -345,66 +376,65 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         }
     }
 
-    /// Multiplies what is in the ring with the block's queries, and stores the rows.
+    /// Multiplies what is in the rings, and stores the block's rows.
     ///
     /// # Safety
-    /// The ring has been initialized; all warps of both warp groups do so.
+    /// The rings have been initialized; all warps of both warp groups do so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn consume<S: Hopper>(&self, s: S, place: Place, ring: Ring) {
-        let group = s.warp() / GROUP_WARPS;
-        let mut rows = Rows { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [0.0; OUT] };
-        // SAFETY: a group's rows of Q are its own, and visible to it after it has met.
-        unsafe {
-            if place.tiles.0 < place.tiles.1 {
-                let thread = s.thread() % GROUP_LANES;
-                let mut source = self.same().queried(s, place);
-                source.first += group * GROUP_ROWS;
-                let to = s.shared::<u8>().at(group * GROUP_ROWS * ROW_BYTES);
-                Self::stage::<S, GROUP_ROWS>(s, to, Self::QUERY_PANEL_BYTES, source, thread, GROUP_LANES);
-                s.copy_async_commit();
-                s.copy_async_wait::<0>();
-                s.fence_proxy_async();
-                s.barrier_named(MEETINGS + group, GROUP_LANES);
-                let queries = operand(s.shared(), group * GROUP_ROWS);
-                if place.few {
-                    self.sweep_tile_by_tile(s, place, ring, queries, &mut rows);
-                } else {
-                    self.sweep(s, place, ring, queries, &mut rows);
+    unsafe fn consume<S: Hopper>(&self, s: S, mut queries: Ring, mut cached: Ring) {
+        let mut round = 0;
+        while let Some(place) = self.place(s, round) {
+            let mut rows = Rows { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [0.0; OUT] };
+            // SAFETY: a group's rows of out are its own.
+            unsafe {
+                if place.tiles.0 < place.tiles.1 {
+                    queries.wait_full(s);
+                    if place.few {
+                        self.sweep_tile_by_tile(s, place, &queries, &mut cached, &mut rows);
+                    } else {
+                        self.sweep(s, place, &queries, &mut cached, &mut rows);
+                    }
+                    queries.advance();
                 }
+                self.finish(s, &mut rows);
+                self.store(s, place, &rows);
             }
-            self.finish(s, &mut rows);
-            self.store(s, place, &rows);
+            round += 1;
         }
     }
 
     /// The tiles, each one's powers computed while the product of the one before with V runs.
     ///
     /// # Safety
-    /// There is a tile; all lanes of both warp groups do so, with Q in shared memory and visible.
+    /// There is a tile; all lanes of both warp groups do so, and the queries' stage is full.
     #[inline(always)]
     #[track_caller]
     unsafe fn sweep<S: Hopper>(
         &self,
         s: S,
         place: Place,
-        ring: Ring,
-        queries: MatrixDescriptor,
+        queries: &Ring,
+        cached: &mut Ring,
         rows: &mut Rows<OUT>,
     ) {
         let (first, end) = place.tiles;
-        let (mut keys, mut values) = (ring, ring);
+        let (mut keys, mut values) = (*cached, *cached);
         values.advance();
         let group = s.warp() / GROUP_WARPS;
+        let q = operand(queries.stage(), group * GROUP_ROWS);
         let (own_turn, other_turn) = (TURNS + group, TURNS + (group ^ 1));
         let mut scores = [0.0; SCORES];
         // SAFETY: stages are full when they are read, and given back when the products that read them are done.
         unsafe {
             keys.wait_full(s);
             s.wgmma_fence();
-            Self::begin_scores(s, queries, keys.stage(), &mut scores);
+            Self::begin_scores(s, q, keys.stage(), &mut scores);
             s.wgmma_wait::<0>();
             Self::give_back(s, &keys);
+            if first + 1 == end {
+                Self::give_back(s, queries);
+            }
             // O is zero, on whatever scale.
             let _ = self.softmax(s, place, first, &mut scores, rows);
             let mut p = operands(s, &scores);
@@ -422,7 +452,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                 values.wait_full(s);
                 s.barrier_named(own_turn, 2 * GROUP_LANES);
                 s.wgmma_fence();
-                Self::begin_scores(s, queries, keys.stage(), &mut scores);
+                Self::begin_scores(s, q, keys.stage(), &mut scores);
                 Self::begin_out(s, &p, values.stage(), &mut rows.out);
                 // The second group's last turn is followed by none.
                 if group == 0 || tile + 1 < end {
@@ -430,6 +460,9 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                 }
                 s.wgmma_wait::<1>();
                 Self::give_back(s, &keys);
+                if tile + 1 == end {
+                    Self::give_back(s, queries);
+                }
                 let factors = self.softmax(s, place, tile, &mut scores, rows);
                 tile += 1;
                 // Before O is waited for: this parts the powers from that wait. Without a branch in between `ptxas`
@@ -449,7 +482,10 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             s.wgmma_fence();
             Self::begin_out(s, &p, values.stage(), &mut rows.out);
             s.wgmma_wait::<0>();
+            Self::give_back(s, &values);
         }
+        *cached = values;
+        cached.advance();
     }
 
     /// The tiles one by one, with P in two parts in the rows that see few positions: the bits of the others are
@@ -463,34 +499,38 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         &self,
         s: S,
         place: Place,
-        mut ring: Ring,
-        queries: MatrixDescriptor,
+        queries: &Ring,
+        cached: &mut Ring,
         rows: &mut Rows<OUT>,
     ) {
         let (first, end) = place.tiles;
+        let q = operand(queries.stage(), s.warp() / GROUP_WARPS * GROUP_ROWS);
         let few = self.few(s, place);
         let mut scores = [0.0; SCORES];
         let mut tile = first;
         // SAFETY: as in `sweep`.
         unsafe {
             while tile < end {
-                ring.wait_full(s);
+                cached.wait_full(s);
                 s.wgmma_fence();
-                Self::begin_scores(s, queries, ring.stage(), &mut scores);
+                Self::begin_scores(s, q, cached.stage(), &mut scores);
                 s.wgmma_wait::<0>();
-                Self::give_back(s, &ring);
-                ring.advance();
-                let factors = self.softmax(s, place, tile, &mut scores, rows);
+                Self::give_back(s, cached);
+                cached.advance();
+                tile += 1;
+                if tile == end {
+                    Self::give_back(s, queries);
+                }
+                let factors = self.softmax(s, place, tile - 1, &mut scores, rows);
                 scale(&mut rows.out, factors);
                 let (p, rest) = (operands(s, &scores), rests(s, &scores, few));
-                ring.wait_full(s);
+                cached.wait_full(s);
                 s.wgmma_fence();
-                Self::begin_out(s, &rest, ring.stage(), &mut rows.out);
-                Self::begin_out(s, &p, ring.stage(), &mut rows.out);
+                Self::begin_out(s, &rest, cached.stage(), &mut rows.out);
+                Self::begin_out(s, &p, cached.stage(), &mut rows.out);
                 s.wgmma_wait::<0>();
-                Self::give_back(s, &ring);
-                ring.advance();
-                tile += 1;
+                Self::give_back(s, cached);
+                cached.advance();
             }
         }
     }
@@ -558,7 +598,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         scores: &mut [f32; SCORES],
         rows: &mut Rows<OUT>,
     ) -> [f32; 2] {
-        let Scaling { cap, log2 } = self.0.scaling;
+        let Scaling { cap, log2 } = self.problem.scaling;
         if cap != 0.0 {
             for x in scores.iter_mut() {
                 *x = capped(s, *x, cap);
@@ -598,7 +638,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     /// Makes -∞ of scores that a row does not see.
     #[inline(always)]
     fn mask<S: Hopper>(&self, s: S, place: Place, tile: u32, scores: &mut [f32; SCORES]) {
-        let problem = &self.0;
+        let problem = &self.problem;
         let first_row = problem.start + place.first_row + s.warp() * WARP_ROWS;
         let first_column = tile * TILE_KV;
         // The nearest and the farthest of the warp: most tiles are seen by all rows as a whole.
@@ -628,7 +668,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         core::array::from_fn(|row| {
             let (down, _) = wgmma::d(s.thread() % GROUP_LANES, 2 * row as u32);
             let group = s.warp() / GROUP_WARPS;
-            self.same().sees_few(self.0.start + place.first_row + group * GROUP_ROWS + down)
+            self.same().sees_few(self.problem.start + place.first_row + group * GROUP_ROWS + down)
         })
     }
 
@@ -652,15 +692,15 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     #[inline(always)]
     #[track_caller]
     unsafe fn store<S: Hopper>(&self, s: S, place: Place, rows: &Rows<OUT>) {
-        let stride = self.0.heads().wrapping_mul(HEAD_SIZE);
+        let stride = self.problem.heads().wrapping_mul(HEAD_SIZE);
         let group = s.warp() / GROUP_WARPS;
         let (down, right) = wgmma::d(s.thread() % GROUP_LANES, 0);
         for below in 0..2 {
             let row = place.first_row + group * GROUP_ROWS + down + 8 * below;
-            if row >= self.0.tokens {
+            if row >= self.problem.tokens {
                 continue;
             }
-            let to = self.0.out.row(row, stride).at(u64::from(s.block().x * HEAD_SIZE + right));
+            let to = self.problem.out.row(row, stride).at(u64::from(place.head * HEAD_SIZE + right));
             for eight in 0..OUT / 4 {
                 let i = 4 * eight + 2 * below as usize;
                 // SAFETY: the caller's; the row exists.

@@ -6,13 +6,14 @@ use super::{Hopper, Shared};
 /// round after round.
 ///
 /// ```text
-/// byte 0              stage 0, stage 1, ...
-///      count · bytes  full  [count]  a phase ends when a stage has been filled
-///                     empty [count]  a phase ends when a stage may be filled again
+/// stages    stage 0, stage 1, ...
+/// barriers  full  [count]  a phase ends when a stage has been filled
+///           empty [count]  a phase ends when a stage may be filled again
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Ring {
-    first: Shared<u8>,
+    stages: Shared<u8>,
+    barriers: Shared<u64>,
     count: u32,
     bytes: u32,
     at: u32,
@@ -20,24 +21,24 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// At the first of `count` stages of so many bytes, the first of which begins at `first`; both bytes and
-    /// address are multiples of 8.
+    /// At the first of `count` stages of so many bytes.
     #[inline(always)]
     #[must_use]
-    pub const fn new(first: Shared<u8>, count: u32, bytes: u32) -> Self {
-        Self { first, count, bytes, at: 0, round: 0 }
+    pub const fn new(stages: Shared<u8>, barriers: Shared<u64>, count: u32, bytes: u32) -> Self {
+        Self { stages, barriers, count, bytes, at: 0, round: 0 }
     }
 
-    /// Bytes of so many stages and their barriers.
+    /// Bytes of the barriers of so many stages.
     #[must_use]
-    pub const fn shared_bytes(count: u32, bytes: u32) -> u32 {
-        count * (bytes + 16)
+    pub const fn barrier_bytes(count: u32) -> u32 {
+        2 * 8 * count
     }
 
     /// Makes the barriers: a stage is full, and empty, after so many arrivals.
     ///
     /// # Safety
-    /// One lane does so, before anyone uses the ring; a barrier of all who do follows.
+    /// One lane does so, before anyone uses the ring; a
+    /// [fence](Hopper::fence_mbarrier_init) and a barrier of all who do follow.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn initialize(&self, s: impl Hopper, full: u32, empty: u32) {
@@ -48,14 +49,13 @@ impl Ring {
                 s.mbarrier_init(self.barrier(self.count + stage), empty);
             }
         }
-        s.fence_mbarrier_init();
     }
 
     /// Where the stage begins.
     #[inline(always)]
     #[must_use]
     pub const fn stage(&self) -> Shared<u8> {
-        self.first.row(self.at, self.bytes)
+        self.stages.row(self.at, self.bytes)
     }
 
     /// The barrier of a full stage.
@@ -88,7 +88,7 @@ impl Ring {
 
     #[inline(always)]
     const fn barrier(&self, which: u32) -> Shared<u64> {
-        self.first.row(self.count, self.bytes).cast::<u64>().at(which)
+        self.barriers.at(which)
     }
 
     #[inline(always)]

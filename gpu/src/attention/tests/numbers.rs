@@ -111,10 +111,10 @@ fn fa_prefill_f16kv_shared_computes_attention() {
 
 #[test]
 fn fa_prefill_f16kv_wgmma_computes_attention() {
-    computes(128, BOUND, FaPrefillF16kvWgmma::<128, 128, 64, 64>);
-    computes(64, BOUND, FaPrefillF16kvWgmma::<64, 128, 32, 64>);
-    computes(96, BOUND, FaPrefillF16kvWgmma::<96, 128, 48, 64>);
-    computes(256, BOUND, FaPrefillF16kvWgmma::<256, 64, 128, 32>);
+    computes(128, BOUND, |problem| FaPrefillF16kvWgmma::<128, 128, 64, 64> { problem, blocks: 3 });
+    computes(64, BOUND, |problem| FaPrefillF16kvWgmma::<64, 128, 32, 64> { problem, blocks: 3 });
+    computes(96, BOUND, |problem| FaPrefillF16kvWgmma::<96, 128, 48, 64> { problem, blocks: 3 });
+    computes(256, BOUND, |problem| FaPrefillF16kvWgmma::<256, 64, 128, 32> { problem, blocks: 3 });
 }
 
 /// f32 throughout: what is left is the order of sums and the approximations of `ex2` and `rcp`.

@@ -64,8 +64,8 @@ pub trait Prefill: Contract + for<'a> Kernel<Lane<'a>> + sealed::Sealed {
     const HEAD_SIZE: Option<u32>;
 
     /// The kernel of a problem with this head size, which is [`HEAD_SIZE`](Self::HEAD_SIZE) if there is
-    /// one.
-    fn of(problem: Attention, head_size: u32) -> Self;
+    /// one, on a device with so many multiprocessors.
+    fn of(problem: Attention, head_size: u32, multiprocessors: u32) -> Self;
 }
 
 mod sealed {
@@ -74,29 +74,38 @@ mod sealed {
 }
 
 macro_rules! prefill_kernel {
-    ($Kernel:ident<$($parameter:ident: $type:ty),*>) => {
+    ($Kernel:ident<$($parameter:ident: $type:ty),*>, |$problem:ident, $multiprocessors:pat_param| $made:expr) => {
         impl<$(const $parameter: $type),*> sealed::Sealed for $Kernel<$($parameter),*> {}
 
         impl<$(const $parameter: $type),*> Prefill for $Kernel<$($parameter),*> {
             const HEAD_SIZE: Option<u32> = Some(HEAD_SIZE);
 
-            fn of(problem: Attention, _: u32) -> Self {
-                Self(problem)
+            fn of($problem: Attention, _: u32, $multiprocessors: u32) -> Self {
+                $made
             }
         }
     };
 }
 
-prefill_kernel!(FaPrefillF16kv<HEAD_SIZE: u32, TILE_Q: u32, TILE_KV: u32, STAGES: u32, STAGING_WARPS: u32>);
-prefill_kernel!(FaPrefillF16kvShared<HEAD_SIZE: u32, TILE_KV: u32, PADDING: u32>);
-prefill_kernel!(FaPrefillF16kvWgmma<HEAD_SIZE: u32, TILE_KV: u32, OUT: usize, SCORES: usize>);
+prefill_kernel!(
+    FaPrefillF16kv<HEAD_SIZE: u32, TILE_Q: u32, TILE_KV: u32, STAGES: u32, STAGING_WARPS: u32>,
+    |problem, _| Self(problem)
+);
+prefill_kernel!(
+    FaPrefillF16kvShared<HEAD_SIZE: u32, TILE_KV: u32, PADDING: u32>,
+    |problem, _| Self(problem)
+);
+prefill_kernel!(
+    FaPrefillF16kvWgmma<HEAD_SIZE: u32, TILE_KV: u32, OUT: usize, SCORES: usize>,
+    |problem, blocks| Self { problem, blocks }
+);
 
 impl sealed::Sealed for AttnNaive {}
 
 impl Prefill for AttnNaive {
     const HEAD_SIZE: Option<u32> = None;
 
-    fn of(problem: Attention, head_size: u32) -> Self {
+    fn of(problem: Attention, head_size: u32, _: u32) -> Self {
         Self { problem, head_size }
     }
 }
@@ -299,7 +308,7 @@ fn checked<K: Prefill>(
         sight: Sight::new(causal, window),
         scaling,
     };
-    let kernel = K::of(problem, head_size);
+    let kernel = K::of(problem, head_size, queue.multiprocessors());
     let grid = kernel.launch().grid;
     check.that(grid.y <= 65_535, || {
         format!("{tokens} tokens of {heads} heads are {} by {} blocks, the most are 65535", grid.x, grid.y)
