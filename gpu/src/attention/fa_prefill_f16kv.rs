@@ -291,7 +291,6 @@ const OF_ROW: [[usize; 4]; 2] = {
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) first_row: u32,
-    pub(super) head: u32,
     pub(super) kv_head: u32,
     /// Tiles of keys that some row of the block sees: from the first, without the last.
     pub(super) tiles: (u32, u32),
@@ -351,7 +350,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         let few = self.sees_few(position) || self.sees_few(position + rows - 1);
         // At least 1, which is what keeps the division from failing.
         let kv_head = head / problem.group.max(1);
-        Place { first_row, head, kv_head, tiles: (first / TILE_KV, end.div_ceil(TILE_KV)), few }
+        Place { first_row, kv_head, tiles: (first / TILE_KV, end.div_ceil(TILE_KV)), few }
     }
 
     /// One stage of keys and one of values, each copied while the other is in use.
@@ -672,7 +671,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     #[inline(always)]
     #[track_caller]
     unsafe fn stage_queries<S: Simt>(&self, s: S, place: Place) {
-        let source = self.queried(place);
+        let source = self.queried(s.block().x, place);
         // SAFETY: the caller's.
         unsafe { Self::stage_rows(s, s.shared(), source, TILE_Q, Self::GEOMETRY.staging()) };
     }
@@ -720,12 +719,12 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         s.copy_async_commit();
     }
 
-    /// The block's rows of queries, of its head.
+    /// The block's rows of queries, of a head.
     #[inline(always)]
-    pub(super) fn queried(&self, place: Place) -> Source {
+    pub(super) fn queried(&self, head: u32, place: Place) -> Source {
         Source {
             matrix: self.0.query,
-            column: place.head * HEAD_SIZE,
+            column: head * HEAD_SIZE,
             stride: self.0.heads().wrapping_mul(HEAD_SIZE),
             first: place.first_row,
             end: self.0.tokens,

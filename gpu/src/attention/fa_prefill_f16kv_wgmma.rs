@@ -77,8 +77,8 @@ use crate::product::panels::{
     operand_of_rows,
 };
 use crate::simt::{
-    ColMajor, Contract, Count, Dim3, Expectations, Hopper, Kernel, Launch, MatrixDescriptor, Occurrence,
-    Ring, RowMajor, Shared, Unit, WARP_LANES, Work,
+    ColMajor, Contract, Count, Dim3, Expectations, Hopper, Kernel, Launch, Occurrence, Ring, RowMajor,
+    Shared, Unit, WARP_LANES, Work,
 };
 
 /// Warps with rows: two warp groups.
@@ -181,10 +181,10 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         self.problem.heads().wrapping_mul(self.problem.tokens.div_ceil(TILE_Q))
     }
 
-    /// The tile of rows that this block has in a round: all heads of the last rows first, which have the most
+    /// The tile of rows that this block has in a round, and its head: all heads of the last rows first, which have the most
     /// keys. Every other round goes through the blocks backwards, so that all have about the same to do.
     #[inline(always)]
-    fn place<S: Hopper>(&self, s: S, round: u32) -> Option<Place> {
+    fn place<S: Hopper>(&self, s: S, round: u32) -> Option<(u32, Place)> {
         let (block, blocks) = (s.block().x, s.grid().x);
         let tile = round * blocks + if round.is_multiple_of(2) { block } else { blocks - 1 - block };
         if tile >= self.tiles() {
@@ -192,8 +192,8 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         }
         // Not 0: there is a tile.
         let heads = self.problem.heads().max(1);
-        let first_row = (self.problem.tokens.div_ceil(TILE_Q) - 1 - tile / heads) * TILE_Q;
-        Some(self.same().place_of(first_row, tile % heads))
+        let (row, head) = (self.problem.tokens.div_ceil(TILE_Q) - 1 - tile / heads, tile % heads);
+        Some((head, self.same().place_of(row * TILE_Q, head)))
     }
 }
 
@@ -270,7 +270,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     #[track_caller]
     unsafe fn produce<S: Hopper>(&self, s: S, mut queries: Ring, mut cached: Ring) {
         let mut round = 0;
-        while let Some(place) = self.place(s, round) {
+        while let Some((head, place)) = self.place(s, round) {
             round += 1;
             let (first, end) = place.tiles;
             if first >= end {
@@ -279,7 +279,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             // SAFETY: stages have been given back; the copies into the one before have ended after the wait.
             unsafe {
                 queries.wait_empty(s);
-                let source = self.same().queried(place);
+                let source = self.same().queried(head, place);
                 Self::stage::<S, TILE_Q>(s, queries.stage(), source);
                 s.copy_async_commit();
                 let mut before = queries.full();
@@ -384,7 +384,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     #[track_caller]
     unsafe fn consume<S: Hopper>(&self, s: S, mut queries: Ring, mut cached: Ring) {
         let mut round = 0;
-        while let Some(place) = self.place(s, round) {
+        while let Some((head, place)) = self.place(s, round) {
             let mut rows = Rows { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [0.0; OUT] };
             // SAFETY: a group's rows of out are its own.
             unsafe {
@@ -398,7 +398,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                     queries.advance();
                 }
                 self.finish(s, &mut rows);
-                self.store(s, place, &rows);
+                self.store(s, head, place, &rows);
             }
             round += 1;
         }
@@ -422,14 +422,13 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         let (mut keys, mut values) = (*cached, *cached);
         values.advance();
         let group = s.warp() / GROUP_WARPS;
-        let q = operand(queries.stage(), group * GROUP_ROWS);
         let (own_turn, other_turn) = (TURNS + group, TURNS + (group ^ 1));
         let mut scores = [0.0; SCORES];
         // SAFETY: stages are full when they are read, and given back when the products that read them are done.
         unsafe {
             keys.wait_full(s);
             s.wgmma_fence();
-            Self::begin_scores(s, q, keys.stage(), &mut scores);
+            Self::begin_scores(s, queries, keys.stage(), &mut scores);
             s.wgmma_wait::<0>();
             Self::give_back(s, &keys);
             if first + 1 == end {
@@ -452,7 +451,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                 values.wait_full(s);
                 s.barrier_named(own_turn, 2 * GROUP_LANES);
                 s.wgmma_fence();
-                Self::begin_scores(s, q, keys.stage(), &mut scores);
+                Self::begin_scores(s, queries, keys.stage(), &mut scores);
                 Self::begin_out(s, &p, values.stage(), &mut rows.out);
                 // The second group's last turn is followed by none.
                 if group == 0 || tile + 1 < end {
@@ -504,7 +503,6 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         rows: &mut Rows<OUT>,
     ) {
         let (first, end) = place.tiles;
-        let q = operand(queries.stage(), s.warp() / GROUP_WARPS * GROUP_ROWS);
         let few = self.few(s, place);
         let mut scores = [0.0; SCORES];
         let mut tile = first;
@@ -513,7 +511,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             while tile < end {
                 cached.wait_full(s);
                 s.wgmma_fence();
-                Self::begin_scores(s, q, cached.stage(), &mut scores);
+                Self::begin_scores(s, queries, cached.stage(), &mut scores);
                 s.wgmma_wait::<0>();
                 Self::give_back(s, cached);
                 cached.advance();
@@ -541,12 +539,9 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     /// Queries and the stage's keys are in shared memory, visible, and stay until the products are done.
     #[inline(always)]
     #[track_caller]
-    unsafe fn begin_scores<S: Hopper>(
-        s: S,
-        queries: MatrixDescriptor,
-        keys: Shared<u8>,
-        scores: &mut [f32; SCORES],
-    ) {
+    unsafe fn begin_scores<S: Hopper>(s: S, queries: &Ring, keys: Shared<u8>, scores: &mut [f32; SCORES]) {
+        // From the thread's number, which is asked anew for every tile: else descriptors of all steps would be kept.
+        let queries = operand(queries.stage(), s.warp() / GROUP_WARPS * GROUP_ROWS);
         let keys = operand(keys, 0);
         for d in (0..HEAD_SIZE).step_by(STEP as usize) {
             let (panel, by) = (d / PANEL_COLUMNS, d % PANEL_COLUMNS / STEP * STEP_BYTES);
@@ -691,7 +686,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     /// The rows are the warp group's alone.
     #[inline(always)]
     #[track_caller]
-    unsafe fn store<S: Hopper>(&self, s: S, place: Place, rows: &Rows<OUT>) {
+    unsafe fn store<S: Hopper>(&self, s: S, head: u32, place: Place, rows: &Rows<OUT>) {
         let stride = self.problem.heads().wrapping_mul(HEAD_SIZE);
         let group = s.warp() / GROUP_WARPS;
         let (down, right) = wgmma::d(s.thread() % GROUP_LANES, 0);
@@ -700,7 +695,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             if row >= self.problem.tokens {
                 continue;
             }
-            let to = self.problem.out.row(row, stride).at(u64::from(place.head * HEAD_SIZE + right));
+            let to = self.problem.out.row(row, stride).at(u64::from(head * HEAD_SIZE + right));
             for eight in 0..OUT / 4 {
                 let i = 4 * eight + 2 * below as usize;
                 // SAFETY: the caller's; the row exists.

@@ -52,7 +52,9 @@ impl MatrixDescriptor {
     #[inline(always)]
     #[must_use]
     pub const fn advance(self, bytes: u32) -> Self {
-        Self(self.0.wrapping_add((bytes >> 4) as u64))
+        // The lower half alone, so that the upper one is a constant in every step.
+        let low = (self.0 as u32).wrapping_add(bytes >> 4);
+        Self(self.0 & !(u32::MAX as u64) | low as u64)
     }
 
     /// The 64 bits that the instruction takes.
