@@ -4,11 +4,14 @@
 //!
 //! # Who owns what
 //!
+//! A tile of rows is 128 rows of one head. There are as many blocks as multiprocessors, and each has tiles until
+//! there are no more: in the first round all heads of the last rows, which have the most keys.
+//!
 //! ```text
 //!              K tile: 128 positions            O: head size 128
 //!             +----------------------+          +---- ... ------+
 //!  Q 64 rows  | S, P of warp group 0 |          | of group 0    |     warp 8 has no rows: it copies the
-//!             +----------------------+    ->    +---- ... ------+     tiles of K and V
+//!             +----------------------+    ->    +---- ... ------+     tiles of Q, K and V
 //!    64 rows  | S, P of warp group 1 |          | of group 1    |
 //!             +----------------------+          +---- ... ------+
 //! ```
@@ -34,9 +37,9 @@
 //! [Panels](crate::product::panels) of 64 columns in the 128-byte swizzle, at head size 128:
 //!
 //! ```text
-//! byte      0  Q            2 panels of 128 rows      32 KiB
-//!       32768  stage 0 ..5  2 panels of 128 rows      32 KiB each: K0, V0, K1, V1, ...
-//!      229376  the ring's barriers
+//! byte      0  Q, this tile's and the next one's  2 panels of 128 rows each
+//!       65536  stages 0 to 4: K0, V0, K1, V1, ..  2 panels of 128 rows each
+//!      229376  the two rings' barriers, 112 bytes
 //! ```
 //!
 //! K's rows lie along d, which is k of the first product; V's lie along d, which is n of the second: the same
@@ -44,13 +47,15 @@
 //!
 //! # Who waits for whom
 //!
-//! The copying warp fills the ring's stages, K and V of a tile by turns, and says that one is full when the copies into it have ended, which it asks after those into the next one have begun. It is `cp.async`
-//! that copies, which writes as ordinary stores do: hence the fence between the proxies. Each warp gives a
-//! stage back when its group's product is done. Queries are copied by the group that owns them, which meets
-//! once for that.
+//! One barrier of the block, after the barriers in memory have been initialized; from then on those alone. The
+//! copying warp fills the rings' stages in the order in which they are used. It says that one is full when the
+//! copies into it have ended, which it asks after those into the next have begun. It is `cp.async` that copies,
+//! because rows of a head are not neighbours in the cache, and that writes as ordinary stores do: hence the fence
+//! between the proxies. Each warp gives a stage back when its group's product is done. So while a tile's last
+//! sums are stored, the next one's Q, K and V are on their way.
 //!
 //! The groups' turns are named barriers: a group waits at its own, where the other one arrives when it has
-//! begun its products.
+//! begun its products. Nothing but the time depends on them.
 //!
 //! # Registers of a lane, at head size 128
 //!
@@ -59,7 +64,7 @@
 //! # Shape contract
 //!
 //! As `fa_prefill_f16kv`. Rows of K and V past the end are zeros; rows of Q past the end are zeros and not
-//! stored. The last rows start first.
+//! stored. 288 threads and shared memory as above, on sm_90a alone.
 //!
 //! # Numeric contract
 //!
@@ -448,7 +453,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                 keys.wait_full(s);
             }
             while tile < end {
-                values.wait_full(s);
+                // V of the tile before is there, too: it was copied before K of this one.
                 s.barrier_named(own_turn, 2 * GROUP_LANES);
                 s.wgmma_fence();
                 Self::begin_scores(s, queries, keys.stage(), &mut scores);
