@@ -29,7 +29,7 @@ KERNELS = {
     "fa_prefill_f16kv_double": (64, 128, 52_224),
     "fa_prefill_f16kv_shared": (64, 256, 69_376),
     "fa_prefill_f16kv_shared_tkv32_padded": (64, 256, 45_824),
-    "fa_prefill_f16kv_wgmma": (128, 288, 229_488),
+    "fa_prefill_f16kv_wgmma": (128, 384, 229_488),
 }
 # Those that have as many blocks as there are multiprocessors, which they are told behind the problem.
 PERSISTENT = {"fa_prefill_f16kv_wgmma"}

@@ -10,8 +10,8 @@
 //! ```text
 //!              K tile: 128 positions            O: head size 128
 //!             +----------------------+          +---- ... ------+
-//!  Q 64 rows  | S, P of warp group 0 |          | of group 0    |     warp 8 has no rows: it copies the
-//!             +----------------------+    ->    +---- ... ------+     tiles of Q, K and V
+//!  Q 64 rows  | S, P of warp group 0 |          | of group 0    |     warp group 2 has no rows: its warps
+//!             +----------------------+    ->    +---- ... ------+     copy the tiles of Q, K and V
 //!    64 rows  | S, P of warp group 1 |          | of group 1    |
 //!             +----------------------+          +---- ... ------+
 //! ```
@@ -47,24 +47,26 @@
 //!
 //! # Who waits for whom
 //!
-//! One barrier of the block, after the barriers in memory have been initialized; from then on those alone. The
-//! copying warp fills the rings' stages in the order in which they are used. It says that one is full when the
-//! copies into it have ended, which it asks after those into the next have begun. It is `cp.async` that copies,
-//! because rows of a head are not neighbours in the cache, and that writes as ordinary stores do: hence the fence
-//! between the proxies. Each warp gives a stage back when its group's product is done. So while a tile's last
-//! sums are stored, the next one's Q, K and V are on their way.
+//! One barrier of the block, after the barriers in memory have been initialized; from then on those alone.
+//!
+//! The four warps that copy take the stages of K and V by turns, and each a quarter of Q's rows. A warp says that a
+//! stage is full when its copies into it have ended, and has no others until then; so up to four stages are under
+//! way. It is `cp.async` that copies, because rows of a head are not neighbours in the cache, and that writes as
+//! ordinary stores do: hence the fence between the proxies. Each warp gives a stage back when its group's product
+//! is done. So while a tile's last sums are stored, the next one's Q, K and V are on their way.
 //!
 //! The groups' turns are named barriers: a group waits at its own, where the other one arrives when it has
 //! begun its products. Nothing but the time depends on them.
 //!
 //! # Registers of a lane, at head size 128
 //!
-//! S 64, O 64, P 32 and about 30 more; 288 threads can have 224 each.
+//! S 64, O 64, P 32 and about 50 more. Three warps share a quarter of a multiprocessor's registers, 168 for each
+//! lane; the group that copies gives back all but 40, and each of the others takes 232.
 //!
 //! # Shape contract
 //!
 //! As `fa_prefill_f16kv`. Rows of K and V past the end are zeros; rows of Q past the end are zeros and not
-//! stored. 288 threads and shared memory as above, on sm_90a alone.
+//! stored. 384 threads and shared memory as above, on sm_90a alone.
 //!
 //! # Numeric contract
 //!
@@ -96,12 +98,20 @@ const GROUP_ROWS: u32 = 64;
 const WARP_ROWS: u32 = GROUP_ROWS / GROUP_WARPS;
 /// Rows of a block.
 const TILE_Q: u32 = CONSUMERS / GROUP_WARPS * GROUP_ROWS;
+/// Rows of Q that a copying warp copies.
+const QUARTER: u32 = TILE_Q / PRODUCERS;
 /// Columns of P, rows of V, that a product takes.
 const STEP: u32 = 16;
 /// Products of a P with the most columns.
 const MOST_STEPS: usize = 8;
-/// Registers of a lane: nine warps of so many are what a multiprocessor has.
-const REGISTERS: u32 = 224;
+/// Warps that copy: one warp group, because registers go from whole groups to whole groups.
+const PRODUCERS: u32 = GROUP_WARPS;
+/// Registers of a lane in the beginning: three warps of so many are what a quarter of a multiprocessor has. Then
+/// those of a lane that copies, and of one that multiplies.
+const REGISTERS: u32 = 168;
+const COPYING: u32 = 40;
+const MULTIPLYING: u32 = 232;
+const _: () = assert!(COPYING + CONSUMERS / GROUP_WARPS * MULTIPLYING <= 3 * REGISTERS);
 /// The most shared memory of a block.
 const MOST_BYTES: u32 = 227 << 10;
 /// The most stages.
@@ -163,8 +173,9 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         let room =
             MOST_BYTES - Self::QUERY_STAGES * Self::QUERY_BYTES - Ring::barrier_bytes(Self::QUERY_STAGES);
         let fit = room / (Self::STAGE_BYTES + Ring::barrier_bytes(1));
-        // V is given back when the next K has been multiplied, which is full when the copies after it have begun.
-        assert!(fit >= 4);
+        // A copying warp calls its part of Q full with its first stage of the tile, among the first four; these must
+        // not wait for stages of the same tile.
+        assert!(fit >= PRODUCERS);
         if fit < MOST_STAGES { fit } else { MOST_STAGES }
     };
     /// Products of P and V in a tile.
@@ -217,7 +228,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             // The maximum of two rows in each tile, their sums at the end: two steps each. A tile stands three
             // times: the first, the others, and by itself.
             Occurrence::new("shfl.sync.bfly", Count::Exactly(3 * 4 + 4)),
-            Occurrence::new("cp.async.wait_group", Count::Exactly(2)),
+            Occurrence::new("cp.async.wait_group", Count::Exactly(3)),
         ],
         registers: REGISTERS,
         local_memory: false,
@@ -227,7 +238,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     fn launch(&self) -> Launch {
         Launch {
             grid: Dim3::linear(self.tiles().min(self.blocks)),
-            threads: (CONSUMERS + 1) * WARP_LANES,
+            threads: (CONSUMERS + PRODUCERS) * WARP_LANES,
             shared_bytes: Self::SHARED_BYTES,
         }
     }
@@ -250,14 +261,16 @@ impl<S: Hopper, const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, cons
         // SAFETY: nobody uses the rings before the block's barrier; a warp group's rows of out are its own.
         unsafe {
             if s.thread() == 0 {
-                queries.initialize(s, 1, CONSUMERS);
+                queries.initialize(s, PRODUCERS, CONSUMERS);
                 cached.initialize(s, 1, CONSUMERS);
                 s.fence_mbarrier_init();
             }
             s.barrier();
             if s.warp() < CONSUMERS {
+                s.take_registers::<MULTIPLYING>();
                 self.consume(s, queries, cached);
             } else {
+                s.give_registers::<COPYING>();
                 self.produce(s, queries, cached);
             }
         }
@@ -267,55 +280,67 @@ impl<S: Hopper, const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, cons
 impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: usize>
     FaPrefillF16kvWgmma<HEAD_SIZE, TILE_KV, OUT, SCORES>
 {
-    /// Copies the block's queries and tiles into the rings, of each tile K and then V.
+    /// Copies the block's queries and tiles into the rings: each warp a quarter of Q's rows, and of the stages of K
+    /// and V by turns every fourth. So several are under way, though each warp waits for its own.
     ///
     /// # Safety
-    /// The rings have been initialized; one whole warp of the block does so.
+    /// The rings have been initialized; all warps that copy do so.
     #[inline(always)]
     #[track_caller]
     unsafe fn produce<S: Hopper>(&self, s: S, mut queries: Ring, mut cached: Ring) {
-        let mut round = 0;
+        let own = s.warp() % PRODUCERS;
+        let (mut round, mut turn) = (0, 0);
         while let Some((head, place)) = self.place(s, round) {
             round += 1;
             let (first, end) = place.tiles;
             if first >= end {
                 continue;
             }
-            // SAFETY: stages have been given back; the copies into the one before have ended after the wait.
+            // SAFETY: stages have been given back.
             unsafe {
                 queries.wait_empty(s);
-                let source = self.same().queried(head, place);
-                Self::stage::<S, TILE_Q>(s, queries.stage(), source);
+                let mut source = self.same().queried(head, place);
+                source.first += own * QUARTER;
+                let quarter = queries.stage().row(own * QUARTER, ROW_BYTES);
+                Self::stage::<S, QUARTER>(s, quarter, Self::QUERY_PANEL_BYTES, source);
                 s.copy_async_commit();
-                let mut before = queries.full();
-                queries.advance();
+                let mut begun = true;
                 let copies = 2 * (end - first);
                 let mut i = 0;
                 while i < copies {
-                    let cache = if i % 2 == 0 { self.problem.keys } else { self.problem.values };
-                    let source = self.same().cached(cache, place, first + i / 2);
-                    cached.wait_empty(s);
-                    Self::stage::<S, TILE_KV>(s, cached.stage(), source);
-                    s.copy_async_commit();
-                    s.copy_async_wait::<1>();
-                    Self::fill(s, before);
-                    before = cached.full();
+                    if turn == own {
+                        let cache = if i % 2 == 0 { self.problem.keys } else { self.problem.values };
+                        let source = self.same().cached(cache, place, first + i / 2);
+                        cached.wait_empty(s);
+                        Self::stage::<S, TILE_KV>(s, cached.stage(), Self::PANEL_BYTES, source);
+                        s.copy_async_commit();
+                        if begun {
+                            Self::fill::<S, 1>(s, queries.full());
+                            begun = false;
+                        }
+                        Self::fill::<S, 0>(s, cached.full());
+                    }
+                    turn = (turn + 1) % PRODUCERS;
                     cached.advance();
                     i += 1;
                 }
-                s.copy_async_wait::<0>();
-                Self::fill(s, before);
+                if begun {
+                    Self::fill::<S, 0>(s, queries.full());
+                }
+                queries.advance();
             }
         }
     }
 
-    /// Says that a stage is full.
+    /// Says that a stage is full, for this warp, when all but the `PENDING` youngest groups of its copies have
+    /// ended.
     ///
     /// # Safety
-    /// All lanes of the copying warp do so, each when its copies have ended.
+    /// The copies into the stage are among these groups; all lanes of the warp do so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn fill<S: Hopper>(s: S, full: Shared<u64>) {
+    unsafe fn fill<S: Hopper, const PENDING: u32>(s: S, full: Shared<u64>) {
+        s.copy_async_wait::<PENDING>();
         s.fence_proxy_async();
         s.warp_sync();
         if s.lane() == 0 {
@@ -324,20 +349,21 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         }
     }
 
-    /// Begins to copy `ROWS` rows into panels, 16 bytes at a time; rows past the end become zero.
+    /// Begins to copy `ROWS` rows into panels so many bytes apart, 16 bytes at a time; rows past the end become
+    /// zero.
     ///
     /// # Safety
     /// Nobody uses the panels until the copies have been waited for; one warp does so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn stage<S: Hopper, const ROWS: u32>(s: S, panels: Shared<u8>, source: Source) {
+    unsafe fn stage<S: Hopper, const ROWS: u32>(s: S, panels: Shared<u8>, panel_bytes: u32, source: Source) {
         // SAFETY: the caller's.
         unsafe {
             // Whole tiles do not ask for each row.
             if source.first + ROWS <= source.end {
-                Self::stage_rows::<S, ROWS, true>(s, panels, source);
+                Self::stage_rows::<S, ROWS, true>(s, panels, panel_bytes, source);
             } else {
-                Self::stage_rows::<S, ROWS, false>(s, panels, source);
+                Self::stage_rows::<S, ROWS, false>(s, panels, panel_bytes, source);
             }
         }
     }
@@ -352,6 +378,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     unsafe fn stage_rows<S: Hopper, const ROWS: u32, const WHOLE: bool>(
         s: S,
         panels: Shared<u8>,
+        panel_bytes: u32,
         source: Source,
     ) {
         let chunks = HEAD_SIZE / CHUNK;
@@ -361,7 +388,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         if row >= at_once {
             return;
         }
-        let panel = panels.row(column / PANEL_COLUMNS, ROWS * ROW_BYTES);
+        let panel = panels.row(column / PANEL_COLUMNS, panel_bytes);
         let step = at_once.wrapping_mul(source.stride);
         // Below 2^32 for every row that exists.
         let mut from = (source.first + row).wrapping_mul(source.stride).wrapping_add(source.column + column);
@@ -453,7 +480,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                 keys.wait_full(s);
             }
             while tile < end {
-                // V of the tile before is there, too: it was copied before K of this one.
+                values.wait_full(s);
                 s.barrier_named(own_turn, 2 * GROUP_LANES);
                 s.wgmma_fence();
                 Self::begin_scores(s, queries, keys.stage(), &mut scores);

@@ -183,6 +183,23 @@ pub trait Hopper: Ampere {
     #[track_caller]
     fn fence_proxy_async(self);
 
+    // ------------------------------------------------------------------ registers
+
+    /// Has this warp group's lanes have `REGISTERS` registers from here on, more than before: waits until other
+    /// warp groups of the block have given as many back. A multiple of 8, 24 to 256. The kernel's contract says how
+    /// many each lane of the block has in the beginning.
+    ///
+    /// PTX: `setmaxnreg.inc.sync.aligned.u32`. Lanes: warp group. Order: none. Since: sm_90a. ISA: `setmaxnreg`.
+    #[track_caller]
+    fn take_registers<const REGISTERS: u32>(self);
+
+    /// Has this warp group's lanes have `REGISTERS` registers from here on, fewer than before. A multiple of 8, 24
+    /// to 256.
+    ///
+    /// PTX: `setmaxnreg.dec.sync.aligned.u32`. Lanes: warp group. Order: none. Since: sm_90a. ISA: `setmaxnreg`.
+    #[track_caller]
+    fn give_registers<const REGISTERS: u32>(self);
+
     // ------------------------------------------------------------------ wgmma
 
     /// Orders earlier writes of accumulators and register operands before the `wgmma` that
