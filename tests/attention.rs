@@ -5,7 +5,7 @@
 #[path = "support/machine.rs"]
 mod machine;
 
-use gpu::attention::{AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared};
+use gpu::attention::{AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared, FaPrefillF16kvWgmma};
 use lanemap::cuda::Queue as _;
 use lanemap::cuda::ops::{self, AttentionShape, PREFILL_HEAD_SIZES, Prefill};
 use lanemap::experiment::{PARITY, Problem};
@@ -66,6 +66,7 @@ fn windows_caps_and_groups_are_passed_on<M: Machine>(machine: &M) {
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     refused_by::<FaPrefillF16kv<64>, M>(machine, "fa_prefill_f16kv_hd64");
     refused_by::<FaPrefillF16kvShared<64>, M>(machine, "fa_prefill_f16kv_shared_hd64");
+    refused_by::<FaPrefillF16kvWgmma<64, 128, 32, 64>, M>(machine, "fa_prefill_f16kv_wgmma_hd64");
     refused_by::<AttnNaive, M>(machine, "attn_naive");
 
     let other = AttentionShape::prompt(1, 0, [1, 1, 32]);

@@ -11,7 +11,7 @@ use gpu::attention::AttnNaive;
 use lanemap::cuda::ops::{self, AttentionShape};
 use lanemap::cuda::{Error, ViewMut};
 use lanemap::experiment::{Kernel, LENGTHS, PARITY, PREFIX, Problem};
-use machine::{Guarded, Machine, assert_close, on_both, say};
+use machine::{Guarded, Machine, assert_close, has_wgmma, on_both, say};
 
 on_both! {
     every_kernel_over_every_length,
@@ -40,8 +40,14 @@ fn head_size(kernel: Kernel) -> usize {
     kernel.tiles().head_size() as usize
 }
 
-/// What every kernel of the shape's head size makes of it, run by `run`; the largest error.
-fn check<M: Machine>(machine: &M, shape: AttentionShape, run: impl Fn(&M, Launch<'_, M>) -> Vec<f32>) -> f64 {
+/// What every kernel of the shape's head size makes of it, those by `wgmma` too if there is that, run by `run`;
+/// the largest error.
+fn check<M: Machine>(
+    machine: &M,
+    wgmma: bool,
+    shape: AttentionShape,
+    run: impl Fn(&M, Launch<'_, M>) -> Vec<f32>,
+) -> f64 {
     let problem = Problem::random(shape, SEED);
     let expected: Vec<f64> = (0..shape.tokens).flat_map(|token| problem.reference(token)).collect();
     let query = Guarded::input(machine, "query", &problem.query, 16);
@@ -55,6 +61,11 @@ fn check<M: Machine>(machine: &M, shape: AttentionShape, run: impl Fn(&M, Launch
     };
     for &kernel in Kernel::ALL.iter().filter(|kernel| head_size(**kernel) == shape.head_size) {
         compare(kernel.name(), &|queue, out| kernel.launch(queue, out, query.view(), cache(), &shape));
+    }
+    if let Some(name) = ops::wgmma_kernel(shape.head_size).filter(|_| wgmma) {
+        let launch: Launch<'_, M> =
+            &|queue, out| ops::prefill_wgmma(queue, out, query.view(), cache(), &shape);
+        compare(name, launch);
     }
     if shape.head_size == NAIVE_HEAD_SIZE {
         let launch: Launch<'_, M> =
@@ -91,23 +102,25 @@ fn every_kernel_over_every_length<M: Machine>(machine: &M) {
         }
     }
     let cases = machine.cases(&all, &large);
+    let wgmma = has_wgmma(machine, "every_kernel_over_every_length, wgmma");
     let mut worst = 0.0_f64;
     for head_size in head_sizes() {
         for &(tokens, start, [heads, kv_heads]) in &cases {
             let shape = AttentionShape::prompt(tokens, start, [heads, kv_heads, head_size]);
             let len = tokens * heads * head_size;
-            worst = worst.max(check(machine, shape, |machine, launch| once(machine, len, launch)));
+            worst = worst.max(check(machine, wgmma, shape, |machine, launch| once(machine, len, launch)));
         }
     }
     say(&format!(
         "attention on the {}: {} kernels, {} shapes each, worst error {worst:.2e}",
         M::NAME,
-        Kernel::ALL.len() + 1,
+        Kernel::ALL.len() + ops::WGMMA_HEAD_SIZES.len() + 1,
         cases.len(),
     ));
 }
 
 fn windows_and_rows_that_see_nothing<M: Machine>(machine: &M) {
+    let wgmma = has_wgmma(machine, "windows_and_rows_that_see_nothing, wgmma");
     for head_size in head_sizes() {
         let prompt = |tokens, start| AttentionShape::prompt(tokens, start, [4, 2, head_size]);
         let shapes = [
@@ -128,7 +141,7 @@ fn windows_and_rows_that_see_nothing<M: Machine>(machine: &M) {
                 assert!(!nothing || found.iter().all(|x| x.to_bits() == 0), "a row that sees nothing is +0");
                 found
             };
-            check(machine, shape, run);
+            check(machine, wgmma, shape, run);
         }
     }
 }

@@ -29,7 +29,10 @@ KERNELS = {
     "fa_prefill_f16kv_double": (64, 128, 52_224),
     "fa_prefill_f16kv_shared": (64, 256, 69_376),
     "fa_prefill_f16kv_shared_tkv32_padded": (64, 256, 45_824),
+    "fa_prefill_f16kv_wgmma": (128, 384, 229_488),
 }
+# Those that have as many blocks as there are multiprocessors, which they are told behind the problem.
+PERSISTENT = {"fa_prefill_f16kv_wgmma"}
 MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_...
 
 driver = ctypes.CDLL("libcuda.so.1")
@@ -50,8 +53,9 @@ def kernels(path, tokens, query, keys, values, out):
     group = HEADS // KV_HEADS
     scale = math.log2(math.e) / math.sqrt(HEAD_SIZE)
     addresses = [tensor.data_ptr() for tensor in (out, query, keys, values)]
-    fields = [tokens, 0, tokens, KV_HEADS, group, 0, 2**31 - 1, 0.0, scale]
-    arguments = struct.pack("<4Q5IiI2f4x", *addresses, *fields)
+    blocks = torch.cuda.get_device_properties(0).multi_processor_count
+    fields = [tokens, 0, tokens, KV_HEADS, group, 0, 2**31 - 1, 0.0, scale, blocks]
+    arguments = struct.pack("<4Q5IiI2f4xI4x", *addresses, *fields)
     buffer = ctypes.create_string_buffer(arguments, len(arguments))
     parameters = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
     for name, (tile, threads, shared) in KERNELS.items():
@@ -59,9 +63,11 @@ def kernels(path, tokens, query, keys, values, out):
         check(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
         check(driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, shared), name)
 
-        def launch(function=function, tile=tile, threads=threads, shared=shared, keep=buffer):
+        tiles = -(-tokens // tile)
+        grid = (min(HEADS * tiles, blocks), 1, 1) if name in PERSISTENT else (HEADS, tiles, 1)
+
+        def launch(function=function, grid=grid, threads=threads, shared=shared, keep=buffer):
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            grid = (HEADS, -(-tokens // tile), 1)
             code = driver.cuLaunchKernel(function, *grid, threads, 1, 1, shared, stream, parameters, None)
             check(code, "launching")
 

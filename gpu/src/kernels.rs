@@ -3,7 +3,9 @@
 use bytemuck::Zeroable;
 
 use crate::activation::Gated;
-use crate::attention::{AttnCombine, AttnDecode, AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared};
+use crate::attention::{
+    AttnCombine, AttnDecode, AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared, FaPrefillF16kvWgmma,
+};
 use crate::basics::{BlockSum, Transpose, VectorAdd};
 use crate::embedding::Embed;
 use crate::norm::{ResidualNorm, RmsNorm};
@@ -378,6 +380,10 @@ kernels! {
     fa_prefill_f16kv_shared_hd96: FaPrefillF16kvShared<96>,
     fa_prefill_f16kv_shared_hd256: FaPrefillF16kvShared<256, 32, 8>,
     fa_prefill_f16kv_shared_tkv32_padded: FaPrefillF16kvShared<128, 32, 8>,
+    fa_prefill_f16kv_wgmma: FaPrefillF16kvWgmma<128, 128, 64, 64> where "sm_90a",
+    fa_prefill_f16kv_wgmma_hd64: FaPrefillF16kvWgmma<64, 128, 32, 64> where "sm_90a",
+    fa_prefill_f16kv_wgmma_hd96: FaPrefillF16kvWgmma<96, 128, 48, 64> where "sm_90a",
+    fa_prefill_f16kv_wgmma_hd256: FaPrefillF16kvWgmma<256, 64, 128, 32> where "sm_90a",
     argmax_parts: ArgmaxParts,
     argmax: Argmax,
     top_k: TopK<true>,

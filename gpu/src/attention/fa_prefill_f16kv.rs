@@ -152,7 +152,7 @@ use crate::simt::{
 /// Rows, columns and depth of a fragment.
 pub(super) const FRAGMENT: u32 = 16;
 /// f16 that one asynchronous copy moves: 16 bytes.
-const CHUNK: u32 = 8;
+pub(super) const CHUNK: u32 = 8;
 /// Below so many positions a row's P goes into the product in two parts. The error of a rounding
 /// to f16 is at most 2^-12 of the largest weight; over `n` positions of like weight it averages to
 /// about 1.1e-4 / √n for values up to 1, and the worst of a million elements is five times that.
@@ -336,15 +336,20 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     /// begin late.
     #[inline(always)]
     pub(super) fn place<S: Simt>(&self, s: S) -> Place {
-        let problem = &self.0;
         let (block, grid) = (s.block(), s.grid());
-        let first_row = (grid.y - 1 - block.y) * TILE_Q;
+        self.place_of((grid.y - 1 - block.y) * TILE_Q, block.x)
+    }
+
+    /// The place of the tile of rows that begins at `first_row`, of a head.
+    #[inline(always)]
+    pub(super) fn place_of(&self, first_row: u32, head: u32) -> Place {
+        let problem = &self.0;
         let rows = (problem.tokens - first_row).min(TILE_Q);
         let position = problem.start + first_row;
         let (first, end) = problem.sight.reach(position, position + rows - 1, problem.positions);
         let few = self.sees_few(position) || self.sees_few(position + rows - 1);
         // At least 1, which is what keeps the division from failing.
-        let kv_head = block.x / problem.group.max(1);
+        let kv_head = head / problem.group.max(1);
         Place { first_row, kv_head, tiles: (first / TILE_KV, end.div_ceil(TILE_KV)), few }
     }
 
@@ -666,7 +671,7 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
     #[inline(always)]
     #[track_caller]
     unsafe fn stage_queries<S: Simt>(&self, s: S, place: Place) {
-        let source = self.queried(s, place);
+        let source = self.queried(s.block().x, place);
         // SAFETY: the caller's.
         unsafe { Self::stage_rows(s, s.shared(), source, TILE_Q, Self::GEOMETRY.staging()) };
     }
@@ -714,12 +719,12 @@ impl<const HEAD_SIZE: u32, const TILE_Q: u32, const TILE_KV: u32, const STAGES: 
         s.copy_async_commit();
     }
 
-    /// The block's rows of queries, of its head.
+    /// The block's rows of queries, of a head.
     #[inline(always)]
-    pub(super) fn queried<S: Simt>(&self, s: S, place: Place) -> Source {
+    pub(super) fn queried(&self, head: u32, place: Place) -> Source {
         Source {
             matrix: self.0.query,
-            column: s.block().x * HEAD_SIZE,
+            column: head * HEAD_SIZE,
             stride: self.0.heads().wrapping_mul(HEAD_SIZE),
             first: place.first_row,
             end: self.0.tokens,
@@ -848,15 +853,15 @@ fn rest<S: Simt>(s: S, x: &Accumulator, wanted: [bool; 2]) -> MatrixA<RowMajor> 
 /// Rows of a matrix that are to be staged.
 #[derive(Clone, Copy)]
 pub(super) struct Source {
-    matrix: Global<f16>,
+    pub(super) matrix: Global<f16>,
     /// Elements from one row to the next.
-    stride: u32,
+    pub(super) stride: u32,
     /// The head's first column.
-    column: u32,
+    pub(super) column: u32,
     /// The first row.
-    first: u32,
+    pub(super) first: u32,
     /// Where the matrix ends.
-    end: u32,
+    pub(super) end: u32,
 }
 
 #[cfg(test)]

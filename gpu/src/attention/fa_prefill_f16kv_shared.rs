@@ -514,7 +514,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const PADDING: u32>
     #[inline(always)]
     #[track_caller]
     unsafe fn stage_queries<S: Simt>(&self, s: S, place: Place) {
-        let source = self.same().queried(s, place);
+        let source = self.same().queried(s.block().x, place);
         // SAFETY: the caller's.
         unsafe {
             FaPrefillF16kv::<HEAD_SIZE, TILE_Q, TILE_KV>::stage_rows(

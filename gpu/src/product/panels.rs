@@ -29,7 +29,7 @@ pub const PANEL_ROWS: u32 = 128;
 /// Columns of a panel.
 pub const PANEL_COLUMNS: u32 = 64;
 /// Bytes of a row in a panel.
-const ROW_BYTES: u32 = 2 * PANEL_COLUMNS;
+pub const ROW_BYTES: u32 = 2 * PANEL_COLUMNS;
 /// Bytes of a panel.
 pub const PANEL_BYTES: u32 = PANEL_ROWS * ROW_BYTES;
 /// What rows are rounded up to: those of the largest tile of a product.
@@ -37,7 +37,7 @@ pub const ROWS: u32 = 256;
 /// Columns of a chunk.
 pub const CHUNK: u32 = 8;
 /// Rows after which the swizzle repeats, and bytes of these.
-const ATOM_ROWS: u32 = 8;
+pub const ATOM_ROWS: u32 = 8;
 const ATOM_BYTES: u32 = ATOM_ROWS * ROW_BYTES;
 const _: () = assert!(ATOM_BYTES <= crate::simt::SHARED_ALIGN && PANEL_BYTES.is_multiple_of(ATOM_BYTES));
 
@@ -95,8 +95,7 @@ impl Panels {
     #[inline(always)]
     #[must_use]
     pub const fn chunk(self, row: u32, column: u32) -> u64 {
-        let place = (column / CHUNK % (PANEL_COLUMNS / CHUNK)) ^ (row % ATOM_ROWS);
-        let within = row % PANEL_ROWS * ROW_BYTES + place * (2 * CHUNK);
+        let within = chunk_in_panel(row % PANEL_ROWS, column % PANEL_COLUMNS);
         self.panel(row, column / PANEL_COLUMNS).wrapping_add(within as u64)
     }
 
@@ -106,6 +105,15 @@ impl Panels {
     pub const fn element(self, row: u32, column: u32) -> u64 {
         self.chunk(row, column).wrapping_add((2 * (column % CHUNK)) as u64)
     }
+}
+
+/// Bytes from a panel's beginning to the chunk of row `row` that begins at `column`, a multiple of 8 below
+/// [`PANEL_COLUMNS`].
+#[inline(always)]
+#[must_use]
+pub const fn chunk_in_panel(row: u32, column: u32) -> u32 {
+    let place = (column / CHUNK) ^ (row % ATOM_ROWS);
+    row.wrapping_mul(ROW_BYTES).wrapping_add(place.wrapping_mul(2 * CHUNK))
 }
 
 /// The operand of `wgmma` whose first row is `row`, a multiple of 8, of panels that lie one below the other
@@ -120,6 +128,18 @@ pub const fn operand(panels: Shared<u8>, row: u32) -> MatrixDescriptor {
 
 /// Bytes from one step of 16 columns to the next.
 pub const STEP_BYTES: u32 = 32;
+
+/// The right operand of `wgmma` whose k are the rows and whose n the columns of panels: for the first 16 rows
+/// of panels that begin at `panels`, a multiple of 1024 bytes, and `panel_bytes` apart. The next 16 are
+/// [`ROWS_STEP_BYTES`] [further](MatrixDescriptor::advance).
+#[inline(always)]
+#[must_use]
+pub const fn operand_of_rows(panels: Shared<u8>, panel_bytes: u32) -> MatrixDescriptor {
+    MatrixDescriptor::new(panels, panel_bytes, ATOM_BYTES, Swizzle::Bytes128)
+}
+
+/// Bytes from one step of 16 rows to the next.
+pub const ROWS_STEP_BYTES: u32 = 16 * ROW_BYTES;
 
 #[cfg(test)]
 mod tests {

@@ -52,7 +52,9 @@ impl MatrixDescriptor {
     #[inline(always)]
     #[must_use]
     pub const fn advance(self, bytes: u32) -> Self {
-        Self(self.0.wrapping_add((bytes >> 4) as u64))
+        // The lower half alone, so that the upper one is a constant in every step.
+        let low = (self.0 as u32).wrapping_add(bytes >> 4);
+        Self(self.0 & !(u32::MAX as u64) | low as u64)
     }
 
     /// The 64 bits that the instruction takes.
@@ -180,6 +182,23 @@ pub trait Hopper: Ampere {
     /// PTX: `fence.proxy.async.shared::cta`. Lanes: own. Since: sm_90. ISA: `membar`, `fence`.
     #[track_caller]
     fn fence_proxy_async(self);
+
+    // ------------------------------------------------------------------ registers
+
+    /// Has this warp group's lanes have `REGISTERS` registers from here on, more than before: waits until other
+    /// warp groups of the block have given as many back. A multiple of 8, 24 to 256. The kernel's contract says how
+    /// many each lane of the block has in the beginning.
+    ///
+    /// PTX: `setmaxnreg.inc.sync.aligned.u32`. Lanes: warp group. Order: none. Since: sm_90a. ISA: `setmaxnreg`.
+    #[track_caller]
+    fn take_registers<const REGISTERS: u32>(self);
+
+    /// Has this warp group's lanes have `REGISTERS` registers from here on, fewer than before. A multiple of 8, 24
+    /// to 256.
+    ///
+    /// PTX: `setmaxnreg.dec.sync.aligned.u32`. Lanes: warp group. Order: none. Since: sm_90a. ISA: `setmaxnreg`.
+    #[track_caller]
+    fn give_registers<const REGISTERS: u32>(self);
 
     // ------------------------------------------------------------------ wgmma
 

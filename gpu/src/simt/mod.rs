@@ -70,6 +70,7 @@ mod operand;
 mod probing;
 #[cfg(any(target_arch = "nvptx64", feature = "nvvm"))]
 mod ptx;
+mod ring;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod sections;
 mod work;
@@ -84,6 +85,7 @@ pub use nvptx::Ptx;
 pub use nvvm::{ARCHITECTURE, Nvvm};
 pub use operand::{Accumulator, ColMajor, Layout, MatrixA, MatrixB, RowMajor};
 pub use probing::Probing;
+pub use ring::Ring;
 pub(crate) use work::product;
 pub use work::{Unit, Work};
 

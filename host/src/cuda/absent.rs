@@ -141,6 +141,10 @@ impl Queue for Stream {
         match *self {}
     }
 
+    fn compute_capability(&self) -> Option<u32> {
+        match *self {}
+    }
+
     fn input<T: Pod>(&self, _name: &str, _elements: &[T]) -> Result<Buffer<T>, Error> {
         match *self {}
     }
@@ -174,10 +178,6 @@ impl ModelQueue for Stream {
     }
 
     fn description(&self) -> String {
-        match *self {}
-    }
-
-    fn compute_capability(&self) -> Option<u32> {
         match *self {}
     }
 

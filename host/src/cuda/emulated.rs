@@ -106,6 +106,10 @@ impl Queue for Emulated {
         2
     }
 
+    fn compute_capability(&self) -> Option<u32> {
+        None
+    }
+
     fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
         Ok(self.buffer(elements.len(), |memory| memory.input(name, elements)))
     }
@@ -155,10 +159,6 @@ impl ModelQueue for Emulated {
 
     fn description(&self) -> String {
         "the emulator".to_owned()
-    }
-
-    fn compute_capability(&self) -> Option<u32> {
-        None
     }
 
     fn free_memory(&self) -> Result<Option<u64>, Error> {

@@ -55,10 +55,6 @@ impl ModelQueue for Stream {
         self.device().description().to_string()
     }
 
-    fn compute_capability(&self) -> Option<u32> {
-        Some(self.device().description().sm)
-    }
-
     fn free_memory(&self) -> Result<Option<u64>, Error> {
         self.device().memory().map(|(free, _)| Some(free))
     }

@@ -25,6 +25,9 @@ pub trait Queue {
     /// Blocks of which each has a multiprocessor for itself, for kernels that take as many.
     fn multiprocessors(&self) -> u32;
 
+    /// Its compute capability times ten: 90 for 9.0. `None`: it plays all kernels, whatever they need.
+    fn compute_capability(&self) -> Option<u32>;
+
     /// A buffer with elements that kernels only read. The emulator reports its faults under
     /// `name`, and a write to it as one.
     ///
@@ -119,9 +122,6 @@ pub trait ModelQueue: Queue + Send {
 
     /// What it is, for people.
     fn description(&self) -> String;
-
-    /// Its compute capability times ten: 90 for 9.0. `None`: it plays all kernels, whatever they need.
-    fn compute_capability(&self) -> Option<u32>;
 
     /// Bytes of memory that are free, where there is a limit.
     ///
@@ -226,6 +226,10 @@ impl<W: Around> Queue for W {
         self.inner().multiprocessors()
     }
 
+    fn compute_capability(&self) -> Option<u32> {
+        self.inner().compute_capability()
+    }
+
     fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
         self.inner().input(name, elements)
     }
@@ -261,10 +265,6 @@ impl<W: Around<Inner: ModelQueue> + Send> ModelQueue for W {
 
     fn description(&self) -> String {
         self.inner().description()
-    }
-
-    fn compute_capability(&self) -> Option<u32> {
-        self.inner().compute_capability()
     }
 
     fn free_memory(&self) -> Result<Option<u64>, Error> {

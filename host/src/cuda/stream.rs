@@ -227,6 +227,10 @@ impl Queue for Stream {
         self.device.description().multiprocessors
     }
 
+    fn compute_capability(&self) -> Option<u32> {
+        Some(self.device.description().sm)
+    }
+
     fn input<T: Pod>(&self, _name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {
         Buffer::from_slice(self.device, elements)
     }

@@ -4,7 +4,7 @@ use std::eprintln;
 use std::vec::Vec;
 
 use super::*;
-use crate::attention::{AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared};
+use crate::attention::{AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared, FaPrefillF16kvWgmma};
 
 /// Cases of all kinds, each with an edge: of a tile of rows, a tile of positions, or of what is seen.
 fn cases(head_size: usize) -> Vec<Case> {
@@ -37,7 +37,13 @@ fn cases(head_size: usize) -> Vec<Case> {
     ];
     match head_size {
         // Several tiles each way.
-        128 => cases.push(Case { start: 37, positions: 166, kv_heads: 1, group: 2, ..prompt(129) }),
+        128 => cases.extend([
+            Case { start: 37, positions: 166, kv_heads: 1, group: 2, ..prompt(129) },
+            // Of 128 positions too, and no row that sees few: causal, in a window, and with a soft cap.
+            Case { start: 200, positions: 461, kv_heads: 1, ..prompt(261) },
+            Case { start: 300, positions: 500, window: 150, kv_heads: 1, ..prompt(190) },
+            Case { start: 400, positions: 431, softcap: 0.7, kv_heads: 1, ..prompt(30) },
+        ]),
         20 | 64 => {}
         // The edges are the same ones.
         _ => cases.truncate(4),
@@ -101,6 +107,14 @@ fn fa_prefill_f16kv_shared_computes_attention() {
     computes(80, BOUND, FaPrefillF16kvShared::<80>);
     computes(96, BOUND, FaPrefillF16kvShared::<96>);
     computes(256, BOUND, FaPrefillF16kvShared::<256, 32, 8>);
+}
+
+#[test]
+fn fa_prefill_f16kv_wgmma_computes_attention() {
+    computes(128, BOUND, |problem| FaPrefillF16kvWgmma::<128, 128, 64, 64> { problem, blocks: 3 });
+    computes(64, BOUND, |problem| FaPrefillF16kvWgmma::<64, 128, 32, 64> { problem, blocks: 3 });
+    computes(96, BOUND, |problem| FaPrefillF16kvWgmma::<96, 128, 48, 64> { problem, blocks: 3 });
+    computes(256, BOUND, |problem| FaPrefillF16kvWgmma::<256, 64, 128, 32> { problem, blocks: 3 });
 }
 
 /// f32 throughout: what is left is the order of sums and the approximations of `ex2` and `rcp`.

@@ -50,7 +50,7 @@ impl<'b> Kernel<Lane<'b>> for Fallen {
         let mut rows = Rows { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [[0.0; 8]; MOST_OUT] };
         // SAFETY: the emulator checks every access.
         unsafe {
-            self.stage(s, 0, kernel.queried(s, place), 64);
+            self.stage(s, 0, kernel.queried(s.block().x, place), 64);
             for tile in place.tiles.0..place.tiles.1 {
                 self.stage(s, Right::GEOMETRY.keys(0), kernel.cached(kernel.0.keys, place, tile), 32);
                 self.stage(s, Right::GEOMETRY.values(0), kernel.cached(kernel.0.values, place, tile), 32);

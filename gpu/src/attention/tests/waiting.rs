@@ -1,7 +1,7 @@
 //! What each barrier and each wait is there for: without it, the emulator reports a fault.
 
 use super::*;
-use crate::attention::{FaPrefillF16kv, FaPrefillF16kvShared, SharedGeometry};
+use crate::attention::{FaPrefillF16kv, FaPrefillF16kvShared, FaPrefillF16kvWgmma, SharedGeometry};
 use crate::simt::emulator::Fault;
 use crate::simt::emulator::without::{LeftOut, Sabotaged, Without};
 
@@ -113,5 +113,26 @@ fn fa_prefill_f16kv_shared_needs_its_warp_to_meet() {
     // Eight rows a tile.
     for n in [0, 7, 9] {
         races(&block(64, 128), FaPrefillF16kvShared::<128>, LeftOut::WarpSync(n));
+    }
+}
+
+/// Three tiles of rows in one block, of two tiles of positions each: stages are used again, and queries too.
+#[test]
+fn fa_prefill_f16kv_wgmma_needs_its_waits() {
+    fn kernel(problem: Attention) -> FaPrefillF16kvWgmma<64, 128, 32, 64> {
+        FaPrefillF16kvWgmma { problem, blocks: 1 }
+    }
+    let case = Case { causal: false, positions: 256, kv_heads: 1, ..Case::prompt(64, 384) };
+    assert_eq!(barriers(&case, kernel), 1);
+    races(&case, kernel, LeftOut::Barrier(0));
+    // Of those who multiply, a tile of rows: for Q, K, the next K, V, and the last V. Of a warp that copies, from the
+    // second tile of rows on: for stages that have been in use.
+    (0..6).for_each(|n| races(&case, kernel, LeftOut::MBarrierWait(n)));
+    // The first product, O, and the last one.
+    [0, 2, 3].into_iter().for_each(|n| races(&case, kernel, LeftOut::WgmmaWait(n)));
+    // Copies of Q, and of a stage; that all lanes' have ended.
+    for n in [0, 1] {
+        races(&case, kernel, LeftOut::CopyWait(n));
+        races(&case, kernel, LeftOut::WarpSync(n));
     }
 }

@@ -29,8 +29,8 @@ pub(super) struct Product {
     pub(super) b: u64,
     /// Columns.
     pub(super) n: u32,
-    /// Whether k is contiguous in both.
-    pub(super) k_major: bool,
+    /// Whether k is contiguous in A, as it is in registers, and in B.
+    pub(super) k_major: [bool; 2],
 }
 
 /// Products of a warp that have been begun, and the operands of the last.
@@ -47,38 +47,71 @@ pub(super) struct UnderWay {
 }
 
 impl Product {
-    /// The shared addresses of the 16-byte chunks that a warp reads, of A's rows and then B's columns, in
-    /// order: `warp` is its place in the group.
+    /// The shared addresses of the 16-byte chunks that a warp reads, of A's rows and then B, in order:
+    /// `warp` is its place in the group. B goes by columns where k is contiguous, and else by its rows.
     pub(super) fn chunks(self, warp: u32) -> Result<impl Iterator<Item = u32>, Fault> {
-        if !self.k_major {
-            return Err(argument("an operand whose rows lie along k: the emulator plays no other".into()));
+        let [a_major, b_major] = self.k_major;
+        if !a_major {
+            return Err(argument("an A whose columns are contiguous: the emulator plays rows".into()));
+        }
+        if !b_major && self.b >> 62 == 0 {
+            return Err(argument("a B whose rows are contiguous, and not swizzled: it is not played".into()));
         }
         let rows = |descriptor: u64, first: u32, count: u32| {
             (first..first + count)
                 .flat_map(move |row| (0..CHUNKS).map(move |chunk| chunk_at(descriptor, row, chunk)))
         };
         let a = self.a.map(|a| rows(a, ROWS * warp, ROWS));
-        Ok(a.into_iter().flatten().chain(rows(self.b, 0, self.n)))
+        let (b_rows, b_chunks) = if b_major { (self.n, CHUNKS) } else { (DEPTH, self.n / 8) };
+        let b = (0..b_rows).flat_map(move |row| {
+            (0..b_chunks).map(move |chunk| {
+                if b_major { chunk_at(self.b, row, chunk) } else { across_chunk_at(self.b, row, chunk) }
+            })
+        });
+        Ok(a.into_iter().flatten().chain(b))
     }
 }
 
-/// The address of a chunk of a row, as a descriptor says.
+/// Where a descriptor's tile begins, and its steps: leading, stride.
+fn fields(descriptor: u64) -> [u32; 3] {
+    [0, 16, 32].map(|shift| (descriptor >> shift & 0x3fff) as u32 * CHUNK_BYTES)
+}
+
+/// Chunks of a row before the pattern begins anew; none where rows stay as they are.
+fn pattern(descriptor: u64) -> Option<u32> {
+    [None, Some(8), Some(4), Some(2)][(descriptor >> 62) as usize]
+}
+
+/// Bits of the address itself, 128 bytes upwards, are mixed into those of the chunk.
+fn swizzled(plain: u32, pattern: u32) -> u32 {
+    plain ^ (plain >> 7 & (pattern - 1)) << 4
+}
+
+/// The address of a chunk along k, of row `row` of A or column `row` of B, as a descriptor says.
 ///
 /// ISA: Matrix Descriptor Format; Strides; Swizzling Modes.
 fn chunk_at(descriptor: u64, row: u32, chunk: u32) -> u32 {
-    let field = |shift: u32| (descriptor >> shift & 0x3fff) as u32 * CHUNK_BYTES;
-    let (start, leading, stride) = (field(0), field(16), field(32));
+    let [start, leading, stride] = fields(descriptor);
     let eights = start.wrapping_add((row / 8).wrapping_mul(stride));
-    // Chunks of a row before the pattern begins anew.
-    let pattern = match descriptor >> 62 {
-        0 => return eights.wrapping_add(chunk.wrapping_mul(leading)).wrapping_add(row % 8 * CHUNK_BYTES),
-        1 => 8,
-        2 => 4,
-        _ => 2,
-    };
-    let plain = eights.wrapping_add(row % 8 * pattern * CHUNK_BYTES).wrapping_add(chunk * CHUNK_BYTES);
-    // Bits of the address itself, 128 bytes upwards, are mixed into those of the chunk.
-    plain ^ (plain >> 7 & (pattern - 1)) << 4
+    match pattern(descriptor) {
+        None => eights.wrapping_add(chunk.wrapping_mul(leading)).wrapping_add(row % 8 * CHUNK_BYTES),
+        Some(pattern) => {
+            let row = eights.wrapping_add(row % 8 * pattern * CHUNK_BYTES);
+            swizzled(row.wrapping_add(chunk * CHUNK_BYTES), pattern)
+        }
+    }
+}
+
+/// The address of a chunk along n, of row `k` of B: the leading step goes from one run of a pattern's chunks
+/// to the next, the stride from eight rows to the next. Only where rows are swizzled.
+///
+/// ISA: as [`chunk_at`].
+fn across_chunk_at(descriptor: u64, k: u32, chunk: u32) -> u32 {
+    let [start, leading, stride] = fields(descriptor);
+    let pattern = pattern(descriptor).unwrap_or(1);
+    let run = start.wrapping_add((chunk / pattern).wrapping_mul(leading));
+    let row = run.wrapping_add((k / 8).wrapping_mul(stride)).wrapping_add(k % 8 * pattern * CHUNK_BYTES);
+    swizzled(row.wrapping_add(chunk % pattern * CHUNK_BYTES), pattern)
 }
 
 impl UnderWay {
@@ -108,6 +141,11 @@ impl UnderWay {
             }
         }
         self.b = floats(&bytes[of_a..]);
+        if !product.k_major[1] {
+            let rows = core::mem::take(&mut self.b);
+            let column = |n: usize| rows.iter().skip(n).step_by(product.n as usize).copied();
+            self.b = (0..product.n as usize).flat_map(column).collect();
+        }
         self.products.push((self.closed, product, warp));
     }
 

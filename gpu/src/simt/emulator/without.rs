@@ -251,6 +251,8 @@ impl Hopper for Without<'_, '_> {
             bulk_commit() -> ();
             bulk_wait_read[const PENDING: u32][PENDING]() -> ();
             fence_proxy_async() -> ();
+            take_registers[const REGISTERS: u32][REGISTERS]() -> ();
+            give_registers[const REGISTERS: u32][REGISTERS]() -> ();
             wgmma_fence() -> ();
             wgmma_commit() -> ();
         }

@@ -177,6 +177,22 @@ impl<M: Sm90a> Hopper for M {
     }
 
     #[inline(always)]
+    fn take_registers<const REGISTERS: u32>(self) {
+        // SAFETY: at worst it hangs.
+        unsafe {
+            asm!("setmaxnreg.inc.sync.aligned.u32 {};", const REGISTERS, options(nostack));
+        }
+    }
+
+    #[inline(always)]
+    fn give_registers<const REGISTERS: u32>(self) {
+        // SAFETY: as above.
+        unsafe {
+            asm!("setmaxnreg.dec.sync.aligned.u32 {};", const REGISTERS, options(nostack));
+        }
+    }
+
+    #[inline(always)]
     fn fence_proxy_async(self) {
         // SAFETY: as above.
         unsafe {

@@ -1,6 +1,10 @@
 //! The launches of attention's kernels: `gpu::attention`.
 
-use gpu::attention::{Attention, AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared, Scaling, Sight};
+use std::sync::LazyLock;
+
+use gpu::attention::{
+    Attention, AttnNaive, FaPrefillF16kv, FaPrefillF16kvShared, FaPrefillF16kvWgmma, Scaling, Sight,
+};
 use gpu::simt::emulator::Lane;
 use gpu::simt::{Contract, Kernel};
 use half::f16;
@@ -60,8 +64,8 @@ pub trait Prefill: Contract + for<'a> Kernel<Lane<'a>> + sealed::Sealed {
     const HEAD_SIZE: Option<u32>;
 
     /// The kernel of a problem with this head size, which is [`HEAD_SIZE`](Self::HEAD_SIZE) if there is
-    /// one.
-    fn of(problem: Attention, head_size: u32) -> Self;
+    /// one, on a device with so many multiprocessors.
+    fn of(problem: Attention, head_size: u32, multiprocessors: u32) -> Self;
 }
 
 mod sealed {
@@ -70,28 +74,38 @@ mod sealed {
 }
 
 macro_rules! prefill_kernel {
-    ($Kernel:ident<$($parameter:ident),*>) => {
-        impl<$(const $parameter: u32),*> sealed::Sealed for $Kernel<$($parameter),*> {}
+    ($Kernel:ident<$($parameter:ident: $type:ty),*>, |$problem:ident, $multiprocessors:pat_param| $made:expr) => {
+        impl<$(const $parameter: $type),*> sealed::Sealed for $Kernel<$($parameter),*> {}
 
-        impl<$(const $parameter: u32),*> Prefill for $Kernel<$($parameter),*> {
+        impl<$(const $parameter: $type),*> Prefill for $Kernel<$($parameter),*> {
             const HEAD_SIZE: Option<u32> = Some(HEAD_SIZE);
 
-            fn of(problem: Attention, _: u32) -> Self {
-                Self(problem)
+            fn of($problem: Attention, _: u32, $multiprocessors: u32) -> Self {
+                $made
             }
         }
     };
 }
 
-prefill_kernel!(FaPrefillF16kv<HEAD_SIZE, TILE_Q, TILE_KV, STAGES, STAGING_WARPS>);
-prefill_kernel!(FaPrefillF16kvShared<HEAD_SIZE, TILE_KV, PADDING>);
+prefill_kernel!(
+    FaPrefillF16kv<HEAD_SIZE: u32, TILE_Q: u32, TILE_KV: u32, STAGES: u32, STAGING_WARPS: u32>,
+    |problem, _| Self(problem)
+);
+prefill_kernel!(
+    FaPrefillF16kvShared<HEAD_SIZE: u32, TILE_KV: u32, PADDING: u32>,
+    |problem, _| Self(problem)
+);
+prefill_kernel!(
+    FaPrefillF16kvWgmma<HEAD_SIZE: u32, TILE_KV: u32, OUT: usize, SCORES: usize>,
+    |problem, blocks| Self { problem, blocks }
+);
 
 impl sealed::Sealed for AttnNaive {}
 
 impl Prefill for AttnNaive {
     const HEAD_SIZE: Option<u32> = None;
 
-    fn of(problem: Attention, head_size: u32) -> Self {
+    fn of(problem: Attention, head_size: u32, _: u32) -> Self {
         Self { problem, head_size }
     }
 }
@@ -99,8 +113,65 @@ impl Prefill for AttnNaive {
 /// Head sizes that [`attention`] has a fast kernel for.
 pub const PREFILL_HEAD_SIZES: [usize; 5] = [64, 80, 96, 128, 256];
 
+macro_rules! wgmma_kernels {
+    ($($size:literal: $kernel:ty,)*) => {
+        /// Head sizes that [`prefill_wgmma`] has a kernel for.
+        pub const WGMMA_HEAD_SIZES: &[usize] = &[$($size),*];
+
+        /// The name of [`prefill_wgmma`]'s kernel for a head size.
+        #[must_use]
+        pub fn wgmma_kernel(head_size: usize) -> Option<&'static str> {
+            match head_size {
+                $($size => Some(<$kernel as Contract>::NAME),)*
+                _ => None,
+            }
+        }
+
+        /// Attention of a prompt by `wgmma`, on GPUs of compute capability 9.0; see [`attention`] for the
+        /// layouts.
+        ///
+        /// # Errors
+        /// As [`prefill`]; [`Error::Contract`] for a head size that is not among [`WGMMA_HEAD_SIZES`].
+        pub fn prefill_wgmma(
+            queue: &impl Queue,
+            out: ViewMut<'_, f32>,
+            query: View<'_, f16>,
+            cache: [View<'_, f16>; 2],
+            shape: &AttentionShape,
+        ) -> Result<(), Error> {
+            match shape.head_size {
+                $($size => prefill::<$kernel>(queue, out, query, cache, shape),)*
+                other => Err(Error::Contract {
+                    kernel: "fa_prefill_f16kv_wgmma",
+                    what: format!("the head size is {other}, there are kernels for {WGMMA_HEAD_SIZES:?}"),
+                }),
+            }
+        }
+    };
+}
+
+wgmma_kernels! {
+    64: FaPrefillF16kvWgmma<64, 128, 32, 64>,
+    96: FaPrefillF16kvWgmma<96, 128, 48, 64>,
+    128: FaPrefillF16kvWgmma<128, 128, 64, 64>,
+    256: FaPrefillF16kvWgmma<256, 64, 128, 32>,
+}
+
+/// Whether a queue of this compute capability has attention done by [`prefill_wgmma`]. However many rows there
+/// are: a row's bits must not depend on how its prompt was cut.
+fn has_wgmma(compute_capability: Option<u32>, head_size: usize) -> bool {
+    compute_capability == Some(90) && WGMMA_HEAD_SIZES.contains(&head_size)
+}
+
+/// Unless `LANEMAP_CUDA_WGMMA_ATTENTION` is 0.
+static WGMMA_WANTED: LazyLock<bool> =
+    LazyLock::new(|| std::env::var_os("LANEMAP_CUDA_WGMMA_ATTENTION").is_none_or(|value| value != "0"));
+
 /// Attention of a prompt, with the kernel for its head size: `out` is `tokens × heads × head size`,
 /// as `query`; keys and values, together `cache`, are `positions × KV heads × head size`.
+///
+/// On GPUs of compute capability 9.0 it is [`prefill_wgmma`] for the head sizes that it has, unless
+/// `LANEMAP_CUDA_WGMMA_ATTENTION` is 0.
 ///
 /// Where a block cannot have enough shared memory for it, which on devices of today is at head size
 /// 256 on sm_75, blocks of half as many rows run, with the same bits; for other head sizes
@@ -116,6 +187,9 @@ pub fn attention(
     cache: [View<'_, f16>; 2],
     shape: &AttentionShape,
 ) -> Result<(), Error> {
+    if has_wgmma(queue.compute_capability(), shape.head_size) && *WGMMA_WANTED {
+        return prefill_wgmma(queue, out, query, cache, shape);
+    }
     match shape.head_size {
         64 => fastest::<FaPrefillF16kv<64>, FaPrefillF16kvShared<64>>(queue, out, query, cache, shape),
         80 => fastest::<FaPrefillF16kv<80>, FaPrefillF16kvShared<80>>(queue, out, query, cache, shape),
@@ -234,7 +308,7 @@ fn checked<K: Prefill>(
         sight: Sight::new(causal, window),
         scaling,
     };
-    let kernel = K::of(problem, head_size);
+    let kernel = K::of(problem, head_size, queue.multiprocessors());
     let grid = kernel.launch().grid;
     check.that(grid.y <= 65_535, || {
         format!("{tokens} tokens of {heads} heads are {} by {} blocks, the most are 65535", grid.x, grid.y)
@@ -311,6 +385,13 @@ mod tests {
         assert_eq!(names, expected);
         assert_eq!(ran(32, u32::MAX), "attn_naive");
         assert_eq!(ran(7, u32::MAX), "attn_naive");
+    }
+
+    #[test]
+    fn wgmma_is_for_the_gpus_that_have_it_and_for_its_head_sizes() {
+        assert!([64, 96, 128, 256].into_iter().all(|head_size| has_wgmma(Some(90), head_size)));
+        assert!(!has_wgmma(Some(90), 80) && !has_wgmma(Some(100), 128) && !has_wgmma(None, 128));
+        assert_eq!(wgmma_kernel(96), Some("fa_prefill_f16kv_wgmma_hd96"));
     }
 
     #[test]

@@ -31,7 +31,10 @@ mod unpack_f16;
 mod vector_add;
 
 pub use argmax::{argmax, argmax_workspace};
-pub use attention::{AttentionShape, PREFILL_HEAD_SIZES, Prefill, attention, prefill};
+pub use attention::{
+    AttentionShape, PREFILL_HEAD_SIZES, Prefill, WGMMA_HEAD_SIZES, attention, prefill, prefill_wgmma,
+    wgmma_kernel,
+};
 pub use attn_decode::{AttnShape, attn_decode};
 pub use block_sum::block_sum;
 pub use cache::Cache;

@@ -7,30 +7,48 @@ use half::f16;
 use super::Parity;
 use super::trial::{Red, Trial};
 use crate::cuda::Queue;
-use crate::cuda::ops::{self, AttentionShape};
+use crate::cuda::ops::{self, AttentionShape, WGMMA_HEAD_SIZES};
 use crate::experiment::{Kernel, LENGTHS, PARITY, PREFIX, Problem};
 
 /// What the kernel of one thread an element is tried with: it takes any, and computes each score
 /// anew for every element.
 const NAIVE_HEAD_SIZE: usize = 6;
 
-/// A kernel for one head size, or the one that takes any.
+/// A kernel of a prompt's attention.
 #[derive(Clone, Copy, Debug)]
-pub struct PromptAttention(Option<Kernel>);
+pub enum PromptAttention {
+    /// One that every GPU has, for one head size.
+    Portable(Kernel),
+    /// The one by `wgmma` for this head size.
+    Wgmma(usize),
+    /// The one that takes any head size.
+    Naive,
+}
 
 impl Parity for PromptAttention {
     const FAMILY: &'static str = "attention";
 
     fn all() -> Vec<Self> {
-        Kernel::ALL.iter().map(|&kernel| Self(Some(kernel))).chain([Self(None)]).collect()
+        let portable = Kernel::ALL.iter().copied().map(Self::Portable);
+        let wgmma = WGMMA_HEAD_SIZES.iter().copied().map(Self::Wgmma);
+        portable.chain(wgmma).chain([Self::Naive]).collect()
     }
 
     fn kernel(&self) -> String {
-        self.0.map_or(AttnNaive::NAME, Kernel::name).to_owned()
+        let name = match *self {
+            Self::Portable(kernel) => kernel.name(),
+            Self::Wgmma(head_size) => ops::wgmma_kernel(head_size).unwrap_or("fa_prefill_f16kv_wgmma"),
+            Self::Naive => AttnNaive::NAME,
+        };
+        name.to_owned()
     }
 
     fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
-        let head_size = self.0.map_or(NAIVE_HEAD_SIZE, |kernel| kernel.tiles().head_size() as usize);
+        let head_size = match *self {
+            Self::Portable(kernel) => kernel.tiles().head_size() as usize,
+            Self::Wgmma(head_size) => head_size,
+            Self::Naive => NAIVE_HEAD_SIZE,
+        };
         let prompt = |tokens, start, [heads, kv_heads]: [usize; 2]| {
             AttentionShape::prompt(tokens, start, [heads, kv_heads, head_size])
         };
@@ -75,9 +93,10 @@ impl Parity for PromptAttention {
             let values = trial.input("values", &problem.values, 16)?;
             let found = trial.output(&case, problem.query.len(), 32, |queue, out| {
                 let cache = [keys.view(), values.view()];
-                match self.0 {
-                    Some(kernel) => kernel.launch(queue, out, query.view(), cache, &shape)?,
-                    None => ops::prefill::<AttnNaive>(queue, out, query.view(), cache, &shape)?,
+                match *self {
+                    Self::Portable(kernel) => kernel.launch(queue, out, query.view(), cache, &shape)?,
+                    Self::Wgmma(_) => ops::prefill_wgmma(queue, out, query.view(), cache, &shape)?,
+                    Self::Naive => ops::prefill::<AttnNaive>(queue, out, query.view(), cache, &shape)?,
                 }
                 Ok(())
             })?;

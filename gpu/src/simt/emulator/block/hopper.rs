@@ -113,6 +113,14 @@ fn check_bulk(bytes: u32) -> Result<(), Fault> {
     Ok(())
 }
 
+/// That a warp group can have so many registers a lane.
+const fn check_registers(registers: u32) {
+    assert!(
+        registers.is_multiple_of(8) && 24 <= registers && registers <= 256,
+        "no such number of registers"
+    );
+}
+
 impl Block<'_> {
     /// The bytes of a bulk copy. What nobody has written is all ones: it may be copied, and is NaN.
     fn bulk_source(
@@ -146,7 +154,7 @@ impl Lane<'_> {
         b: MatrixDescriptor,
         accumulate: bool,
     ) {
-        let k_major = A::ROW_MAJOR && !B::ROW_MAJOR;
+        let k_major = [A::ROW_MAJOR, !B::ROW_MAJOR];
         let (a, b) = (a.map(MatrixDescriptor::bits), b.bits());
         let product = Product { a, b, n: 2 * REGISTERS as u32, k_major };
         let mut inputs = [0; 16];
@@ -267,6 +275,14 @@ impl Hopper for Lane<'_> {
     }
 
     fn fence_proxy_async(self) {}
+
+    fn take_registers<const REGISTERS: u32>(self) {
+        check_registers(REGISTERS);
+    }
+
+    fn give_registers<const REGISTERS: u32>(self) {
+        check_registers(REGISTERS);
+    }
 
     fn wgmma_fence(self) {
         self.meet(WarpWord::WgmmaFence, Location::caller(), &[0; 16]);

@@ -230,3 +230,53 @@ fn swizzled_operands_are_read_where_they_lie() {
         }
     }
 }
+
+/// A B whose rows are contiguous, in each swizzle: sixteen rows of a run of columns, then the next run.
+#[test]
+fn rows_of_b_are_read_where_they_lie() {
+    const N: u32 = 128;
+    for (swizzle, row_bytes, bits) in
+        [(Swizzle::Bytes128, 128, 7), (Swizzle::Bytes64, 64, 3), (Swizzle::Bytes32, 32, 1)]
+    {
+        let (run, stride, leading) = (row_bytes / 2, 8 * row_bytes, 16 * row_bytes);
+        let mut memory = Memory::new();
+        let out: Global<f32> = memory.output("out", 128 * 64);
+        let body = move |s: Lane<'_>| {
+            let tile = s.shared::<u8>();
+            // SAFETY: the emulator's to judge; each thread writes its own column.
+            unsafe {
+                let n = s.thread();
+                for k in 0..16 {
+                    let row = n / run * leading + k / 8 * stride + k % 8 * row_bytes;
+                    let plain = row + n % run * 2;
+                    let at = plain ^ (plain >> 7 & bits) << 4;
+                    s.store_shared(tile.at(at).cast(), f16::from_f32((N * k + n) as f32));
+                }
+                s.fence_proxy_async();
+                s.barrier();
+                // Row m of A is 1 at k = m % 16.
+                let a = core::array::from_fn(|register| {
+                    let one = |half| {
+                        let (row, k) = wgmma::a(s.thread(), 2 * register as u32 + half);
+                        u32::from(if row % 16 == k { f16::ONE } else { f16::ZERO }.to_bits())
+                    };
+                    one(0) | one(1) << 16
+                });
+                let b = MatrixDescriptor::new(tile, leading, stride, swizzle);
+                let mut d = [f32::NAN; 64];
+                s.wgmma_fence();
+                s.wgmma_f16_register_a::<RowMajor, 64>(&mut d, a, b, false);
+                s.wgmma_commit();
+                s.wgmma_wait::<0>();
+                for (i, d) in d.into_iter().enumerate() {
+                    s.store_global(out.at(u64::from(64 * s.thread()) + i as u64), d);
+                }
+            }
+        };
+        play(&mut memory, 0, one_block(128, N * 32), body).unwrap_or_else(|error| panic!("{error}"));
+        for (at, d) in (0..).zip(memory.values(out)) {
+            let (row, column) = wgmma::d(at / 64, at % 64);
+            assert_eq!(d, (N * (row % 16) + column) as f32, "{swizzle:?}, {at}");
+        }
+    }
+}

@@ -1,0 +1,775 @@
+//! `fa_prefill_f16kv_wgmma`: attention of a prompt on sm_90a, both products by whole warp groups.
+//!
+//! What is computed, the arguments and the layouts are those of [`fa_prefill_f16kv`](super::FaPrefillF16kv).
+//!
+//! # Who owns what
+//!
+//! A tile of rows is 128 rows of one head. There are as many blocks as multiprocessors, and each has tiles until
+//! there are no more: in the first round all heads of the last rows, which have the most keys.
+//!
+//! ```text
+//!              K tile: 128 positions            O: head size 128
+//!             +----------------------+          +---- ... ------+
+//!  Q 64 rows  | S, P of warp group 0 |          | of group 0    |     warp group 2 has no rows: its warps
+//!             +----------------------+    ->    +---- ... ------+     copy the tiles of Q, K and V
+//!    64 rows  | S, P of warp group 1 |          | of group 1    |
+//!             +----------------------+          +---- ... ------+
+//! ```
+//!
+//! A warp has 16 rows, a lane two of them, g and g + 8, as in `fa_prefill_f16kv`: `wgmma` lays S out as `mma`
+//! does, and the accumulator of S is the left operand of P · V in registers
+//! ([`fragment::identity`](crate::fragment::identity)).
+//!
+//! # One tile
+//!
+//! ```text
+//! products, begun                         the warps, meanwhile
+//! S(next) = Q · Kᵀ, both from memory      wait for S(next)
+//! O += P(this) · V                        S(next) is masked, its maximum taken, its powers too
+//!                                         wait for O; O on the new scale; P(next)
+//! ```
+//!
+//! So a warp group's powers are computed while its own second product runs. And the two groups take turns at
+//! beginning their products: while one computes powers, the tensor cores work for the other.
+//!
+//! # Shared memory
+//!
+//! [Panels](crate::product::panels) of 64 columns in the 128-byte swizzle, at head size 128:
+//!
+//! ```text
+//! byte      0  Q, this tile's and the next one's  2 panels of 128 rows each
+//!       65536  stages 0 to 4: K0, V0, K1, V1, ..  2 panels of 128 rows each
+//!      229376  the two rings' barriers, 112 bytes
+//! ```
+//!
+//! K's rows lie along d, which is k of the first product; V's lie along d, which is n of the second: the same
+//! panels, read the other way ([`operand_of_rows`](crate::product::panels::operand_of_rows)).
+//!
+//! # Who waits for whom
+//!
+//! One barrier of the block, after the barriers in memory have been initialized; from then on those alone.
+//!
+//! The four warps that copy take the stages of K and V by turns, and each a quarter of Q's rows. A warp says that a
+//! stage is full when its copies into it have ended, and has no others until then; so up to four stages are under
+//! way. It is `cp.async` that copies, because rows of a head are not neighbours in the cache, and that writes as
+//! ordinary stores do: hence the fence between the proxies. Each warp gives a stage back when its group's product
+//! is done. So while a tile's last sums are stored, the next one's Q, K and V are on their way.
+//!
+//! The groups' turns are named barriers: a group waits at its own, where the other one arrives when it has
+//! begun its products. Nothing but the time depends on them.
+//!
+//! # Registers of a lane, at head size 128
+//!
+//! S 64, O 64, P 32 and about 50 more. Three warps share a quarter of a multiprocessor's registers, 168 for each
+//! lane; the group that copies gives back all but 40, and each of the others takes 232.
+//!
+//! # Shape contract
+//!
+//! As `fa_prefill_f16kv`. Rows of K and V past the end are zeros; rows of Q past the end are zeros and not
+//! stored. 384 threads and shared memory as above, on sm_90a alone.
+//!
+//! # Numeric contract
+//!
+//! That of `fa_prefill_f16kv` with another tile, of 128 positions: the error is below 1e-4 for values in
+//! [-1, 1], and rows that see fewer than 64 positions have P in two parts. Blocks with such a row take each tile
+//! by itself; what they do with the other rows is the same to the bit.
+//!
+//! Source: FlashAttention-3 (Shah et al. 2024), its two kinds of overlap.
+
+use super::fa_prefill_f16kv::{CHUNK, FaPrefillF16kv, Place, Source, capped};
+use super::problem::{Attention, Scaling, distance};
+use crate::fragment::wgmma;
+use crate::product::panels::{
+    ATOM_ROWS, PANEL_COLUMNS, ROW_BYTES, ROWS_STEP_BYTES, STEP_BYTES, chunk_in_panel, operand,
+    operand_of_rows,
+};
+use crate::simt::{
+    ColMajor, Contract, Count, Dim3, Expectations, Hopper, Kernel, Launch, Occurrence, Ring, RowMajor,
+    Shared, Unit, WARP_LANES, Work,
+};
+
+/// Warps with rows: two warp groups.
+const CONSUMERS: u32 = 8;
+/// Warps of a warp group, its lanes, and its rows.
+const GROUP_WARPS: u32 = 4;
+const GROUP_LANES: u32 = GROUP_WARPS * WARP_LANES;
+const GROUP_ROWS: u32 = 64;
+/// Rows of a warp.
+const WARP_ROWS: u32 = GROUP_ROWS / GROUP_WARPS;
+/// Rows of a block.
+const TILE_Q: u32 = CONSUMERS / GROUP_WARPS * GROUP_ROWS;
+/// Rows of Q that a copying warp copies.
+const QUARTER: u32 = TILE_Q / PRODUCERS;
+/// Columns of P, rows of V, that a product takes.
+const STEP: u32 = 16;
+/// Products of a P with the most columns.
+const MOST_STEPS: usize = 8;
+/// Warps that copy: one warp group, because registers go from whole groups to whole groups.
+const PRODUCERS: u32 = GROUP_WARPS;
+/// Registers of a lane in the beginning: three warps of so many are what a quarter of a multiprocessor has. Then
+/// those of a lane that copies, and of one that multiplies.
+const REGISTERS: u32 = 168;
+const COPYING: u32 = 40;
+const MULTIPLYING: u32 = 232;
+const _: () = assert!(COPYING + CONSUMERS / GROUP_WARPS * MULTIPLYING <= 3 * REGISTERS);
+/// The most shared memory of a block.
+const MOST_BYTES: u32 = 227 << 10;
+/// The most stages.
+const MOST_STAGES: u32 = 6;
+/// The first of the barriers at which a warp group waits for its turn.
+const TURNS: u32 = 1;
+
+/// The kernel. `OUT` is half of the head size and `SCORES` half of a tile's positions: what a lane holds of O
+/// and of S.
+#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct FaPrefillF16kvWgmma<
+    const HEAD_SIZE: u32,
+    const TILE_KV: u32,
+    const OUT: usize,
+    const SCORES: usize,
+> {
+    /// The problem.
+    pub problem: Attention,
+    /// Blocks that run at a time. Any number will do; that of multiprocessors is best.
+    pub blocks: u32,
+}
+
+/// A lane's two rows on their way through the keys: index 0 is row g, index 1 is row g + 8.
+struct Rows<const OUT: usize> {
+    /// The largest score so far, before scaling; -∞ before the first that is seen.
+    max: [f32; 2],
+    /// The sum of this lane's P so far, relative to the maximum.
+    sum: [f32; 2],
+    /// O so far, relative to the maximum.
+    out: [f32; OUT],
+}
+
+/// P of a warp group as left operands, 16 columns each.
+type Operands = [[u32; 4]; MOST_STEPS];
+
+/// Which of a lane's two rows register `i` of an accumulator belongs to.
+const fn row_of(i: usize) -> usize {
+    // The same for every lane; lane 0 has rows 0 and 8.
+    (wgmma::d(0, i as u32).0 / 8) as usize
+}
+
+impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: usize>
+    FaPrefillF16kvWgmma<HEAD_SIZE, TILE_KV, OUT, SCORES>
+{
+    /// Panels side by side.
+    const PANELS: u32 = HEAD_SIZE.div_ceil(PANEL_COLUMNS);
+    /// Bytes of a panel of positions, of a stage, and of the queries.
+    const PANEL_BYTES: u32 = TILE_KV * ROW_BYTES;
+    const STAGE_BYTES: u32 = Self::PANELS * Self::PANEL_BYTES;
+    const QUERY_PANEL_BYTES: u32 = TILE_Q * ROW_BYTES;
+    const QUERY_BYTES: u32 = Self::PANELS * Self::QUERY_PANEL_BYTES;
+    /// Stages of queries: the next ones on their way, where there is room.
+    const QUERY_STAGES: u32 = if 2 * Self::QUERY_BYTES + 4 * Self::STAGE_BYTES < MOST_BYTES { 2 } else { 1 };
+    /// Stages of keys and values.
+    const STAGES: u32 = {
+        assert!(2 * OUT as u32 == HEAD_SIZE && HEAD_SIZE.is_multiple_of(STEP));
+        assert!(2 * SCORES as u32 == TILE_KV && TILE_KV.is_multiple_of(STEP) && Self::STEPS <= MOST_STEPS);
+        let room =
+            MOST_BYTES - Self::QUERY_STAGES * Self::QUERY_BYTES - Ring::barrier_bytes(Self::QUERY_STAGES);
+        let fit = room / (Self::STAGE_BYTES + Ring::barrier_bytes(1));
+        // A copying warp calls its part of Q full with its first stage of the tile, among the first four; these must
+        // not wait for stages of the same tile.
+        assert!(fit >= PRODUCERS);
+        if fit < MOST_STAGES { fit } else { MOST_STAGES }
+    };
+    /// Products of P and V in a tile.
+    const STEPS: usize = SCORES / 8;
+    /// Bytes of shared memory.
+    pub const SHARED_BYTES: u32 = Self::BARRIERS + Ring::barrier_bytes(Self::QUERY_STAGES + Self::STAGES);
+    /// Bytes before the stages of keys and values, and before the barriers.
+    const CACHED: u32 = Self::QUERY_STAGES * Self::QUERY_BYTES;
+    const BARRIERS: u32 = Self::CACHED + Self::STAGES * Self::STAGE_BYTES;
+
+    /// The kernel with the same heads and tiles, which says where they lie.
+    #[inline(always)]
+    const fn same(&self) -> FaPrefillF16kv<HEAD_SIZE, TILE_Q, TILE_KV> {
+        FaPrefillF16kv(self.problem)
+    }
+
+    /// Tiles of rows, of all heads.
+    const fn tiles(&self) -> u32 {
+        self.problem.heads().wrapping_mul(self.problem.tokens.div_ceil(TILE_Q))
+    }
+
+    /// The tile of rows that this block has in a round, and its head: all heads of the last rows first, which have the most
+    /// keys. Every other round goes through the blocks backwards, so that all have about the same to do.
+    #[inline(always)]
+    fn place<S: Hopper>(&self, s: S, round: u32) -> Option<(u32, Place)> {
+        let (block, blocks) = (s.block().x, s.grid().x);
+        let tile = round * blocks + if round.is_multiple_of(2) { block } else { blocks - 1 - block };
+        if tile >= self.tiles() {
+            return None;
+        }
+        // Not 0: there is a tile.
+        let heads = self.problem.heads().max(1);
+        let (row, head) = (self.problem.tokens.div_ceil(TILE_Q) - 1 - tile / heads, tile % heads);
+        Some((head, self.same().place_of(row * TILE_Q, head)))
+    }
+}
+
+impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: usize> Contract
+    for FaPrefillF16kvWgmma<HEAD_SIZE, TILE_KV, OUT, SCORES>
+{
+    const NAME: &'static str = match (HEAD_SIZE, TILE_KV) {
+        (64, 128) => "fa_prefill_f16kv_wgmma_hd64",
+        (96, 128) => "fa_prefill_f16kv_wgmma_hd96",
+        (128, 128) => "fa_prefill_f16kv_wgmma",
+        (256, 64) => "fa_prefill_f16kv_wgmma_hd256",
+        _ => panic!("tiles without a name"),
+    };
+    const EXPECTATIONS: Expectations = Expectations {
+        instructions: &[
+            // The maximum of two rows in each tile, their sums at the end: two steps each. A tile stands three
+            // times: the first, the others, and by itself.
+            Occurrence::new("shfl.sync.bfly", Count::Exactly(3 * 4 + 4)),
+            Occurrence::new("cp.async.wait_group", Count::Exactly(3)),
+        ],
+        registers: REGISTERS,
+        local_memory: false,
+    };
+    const REGISTER_LIMIT: Option<u32> = Some(REGISTERS);
+
+    fn launch(&self) -> Launch {
+        Launch {
+            grid: Dim3::linear(self.tiles().min(self.blocks)),
+            threads: (CONSUMERS + PRODUCERS) * WARP_LANES,
+            shared_bytes: Self::SHARED_BYTES,
+        }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        Some(self.problem.work(HEAD_SIZE, Unit::TensorF16))
+    }
+}
+
+impl<S: Hopper, const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: usize> Kernel<S>
+    for FaPrefillF16kvWgmma<HEAD_SIZE, TILE_KV, OUT, SCORES>
+{
+    #[inline(always)]
+    unsafe fn run(self, s: S) {
+        let shared = s.shared::<u8>();
+        let barriers = shared.at(Self::BARRIERS).cast::<u64>();
+        let queries = Ring::new(shared, barriers, Self::QUERY_STAGES, Self::QUERY_BYTES);
+        let barriers = barriers.at(Ring::barrier_bytes(Self::QUERY_STAGES) / 8);
+        let cached = Ring::new(shared.at(Self::CACHED), barriers, Self::STAGES, Self::STAGE_BYTES);
+        // SAFETY: nobody uses the rings before the block's barrier; a warp group's rows of out are its own.
+        unsafe {
+            if s.thread() == 0 {
+                queries.initialize(s, PRODUCERS, CONSUMERS);
+                cached.initialize(s, 1, CONSUMERS);
+                s.fence_mbarrier_init();
+            }
+            s.barrier();
+            if s.warp() < CONSUMERS {
+                s.take_registers::<MULTIPLYING>();
+                self.consume(s, queries, cached);
+            } else {
+                s.give_registers::<COPYING>();
+                self.produce(s, queries, cached);
+            }
+        }
+    }
+}
+
+impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: usize>
+    FaPrefillF16kvWgmma<HEAD_SIZE, TILE_KV, OUT, SCORES>
+{
+    /// Copies the block's queries and tiles into the rings: each warp a quarter of Q's rows, and of the stages of K
+    /// and V by turns every fourth. So several are under way, though each warp waits for its own.
+    ///
+    /// # Safety
+    /// The rings have been initialized; all warps that copy do so.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn produce<S: Hopper>(&self, s: S, mut queries: Ring, mut cached: Ring) {
+        let own = s.warp() % PRODUCERS;
+        let (mut round, mut turn) = (0, 0);
+        while let Some((head, place)) = self.place(s, round) {
+            round += 1;
+            let (first, end) = place.tiles;
+            if first >= end {
+                continue;
+            }
+            // SAFETY: stages have been given back.
+            unsafe {
+                queries.wait_empty(s);
+                let mut source = self.same().queried(head, place);
+                source.first += own * QUARTER;
+                let quarter = queries.stage().row(own * QUARTER, ROW_BYTES);
+                Self::stage::<S, QUARTER>(s, quarter, Self::QUERY_PANEL_BYTES, source);
+                s.copy_async_commit();
+                let mut begun = true;
+                let copies = 2 * (end - first);
+                let mut i = 0;
+                while i < copies {
+                    if turn == own {
+                        let cache = if i % 2 == 0 { self.problem.keys } else { self.problem.values };
+                        let source = self.same().cached(cache, place, first + i / 2);
+                        cached.wait_empty(s);
+                        Self::stage::<S, TILE_KV>(s, cached.stage(), Self::PANEL_BYTES, source);
+                        s.copy_async_commit();
+                        if begun {
+                            Self::fill::<S, 1>(s, queries.full());
+                            begun = false;
+                        }
+                        Self::fill::<S, 0>(s, cached.full());
+                    }
+                    turn = (turn + 1) % PRODUCERS;
+                    cached.advance();
+                    i += 1;
+                }
+                if begun {
+                    Self::fill::<S, 0>(s, queries.full());
+                }
+                queries.advance();
+            }
+        }
+    }
+
+    /// Says that a stage is full, for this warp, when all but the `PENDING` youngest groups of its copies have
+    /// ended.
+    ///
+    /// # Safety
+    /// The copies into the stage are among these groups; all lanes of the warp do so.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn fill<S: Hopper, const PENDING: u32>(s: S, full: Shared<u64>) {
+        s.copy_async_wait::<PENDING>();
+        s.fence_proxy_async();
+        s.warp_sync();
+        if s.lane() == 0 {
+            // SAFETY: the caller's.
+            unsafe { s.mbarrier_arrive(full) };
+        }
+    }
+
+    /// Begins to copy `ROWS` rows into panels so many bytes apart, 16 bytes at a time; rows past the end become
+    /// zero.
+    ///
+    /// # Safety
+    /// Nobody uses the panels until the copies have been waited for; one warp does so.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn stage<S: Hopper, const ROWS: u32>(s: S, panels: Shared<u8>, panel_bytes: u32, source: Source) {
+        // SAFETY: the caller's.
+        unsafe {
+            // Whole tiles do not ask for each row.
+            if source.first + ROWS <= source.end {
+                Self::stage_rows::<S, ROWS, true>(s, panels, panel_bytes, source);
+            } else {
+                Self::stage_rows::<S, ROWS, false>(s, panels, panel_bytes, source);
+            }
+        }
+    }
+
+    /// As [`stage`](Self::stage), where `WHOLE` says that no row is past the end. A lane keeps its columns, and
+    /// steps by as many rows as the warp copies at once.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn stage_rows<S: Hopper, const ROWS: u32, const WHOLE: bool>(
+        s: S,
+        panels: Shared<u8>,
+        panel_bytes: u32,
+        source: Source,
+    ) {
+        let chunks = HEAD_SIZE / CHUNK;
+        // A power of 2, so that the eight rows after which the swizzle begins anew are a multiple of it.
+        let at_once = 1 << (WARP_LANES / chunks).ilog2();
+        let (row, column) = (s.lane() / chunks, s.lane() % chunks * CHUNK);
+        if row >= at_once {
+            return;
+        }
+        let panel = panels.row(column / PANEL_COLUMNS, panel_bytes);
+        let step = at_once.wrapping_mul(source.stride);
+        // Below 2^32 for every row that exists.
+        let mut from = (source.first + row).wrapping_mul(source.stride).wrapping_add(source.column + column);
+        let mut atom = 0;
+        while atom < ROWS {
+            let mut down = row;
+            while down < row + ATOM_ROWS {
+                let to = panel.at(chunk_in_panel(down, column % PANEL_COLUMNS)).at(atom * ROW_BYTES);
+                let exists = WHOLE || source.first + atom + down < source.end;
+                let valid = if exists { 16 } else { 0 };
+                // SAFETY: the caller's; nothing is read where the row does not exist.
+                unsafe { s.copy_async::<16, _>(to.cast(), source.matrix.at(u64::from(from)), valid) };
+                from = from.wrapping_add(step);
+                down += at_once;
+            }
+            atom += ATOM_ROWS;
+        }
+    }
+
+    /// Multiplies what is in the rings, and stores the block's rows.
+    ///
+    /// # Safety
+    /// The rings have been initialized; all warps of both warp groups do so.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn consume<S: Hopper>(&self, s: S, mut queries: Ring, mut cached: Ring) {
+        let mut round = 0;
+        while let Some((head, place)) = self.place(s, round) {
+            let mut rows = Rows { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [0.0; OUT] };
+            // SAFETY: a group's rows of out are its own.
+            unsafe {
+                if place.tiles.0 < place.tiles.1 {
+                    queries.wait_full(s);
+                    if place.few {
+                        self.sweep_tile_by_tile(s, place, &queries, &mut cached, &mut rows);
+                    } else {
+                        self.sweep(s, place, &queries, &mut cached, &mut rows);
+                    }
+                    queries.advance();
+                }
+                self.finish(s, &mut rows);
+                self.store(s, head, place, &rows);
+            }
+            round += 1;
+        }
+    }
+
+    /// The tiles, each one's powers computed while the product of the one before with V runs.
+    ///
+    /// # Safety
+    /// There is a tile; all lanes of both warp groups do so, and the queries' stage is full.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn sweep<S: Hopper>(
+        &self,
+        s: S,
+        place: Place,
+        queries: &Ring,
+        cached: &mut Ring,
+        rows: &mut Rows<OUT>,
+    ) {
+        let (first, end) = place.tiles;
+        let (mut keys, mut values) = (*cached, *cached);
+        values.advance();
+        let group = s.warp() / GROUP_WARPS;
+        let (own_turn, other_turn) = (TURNS + group, TURNS + (group ^ 1));
+        let mut scores = [0.0; SCORES];
+        // SAFETY: stages are full when they are read, and given back when the products that read them are done.
+        unsafe {
+            keys.wait_full(s);
+            s.wgmma_fence();
+            Self::begin_scores(s, queries, keys.stage(), &mut scores);
+            s.wgmma_wait::<0>();
+            Self::give_back(s, &keys);
+            if first + 1 == end {
+                Self::give_back(s, queries);
+            }
+            // O is zero, on whatever scale.
+            let _ = self.softmax(s, place, first, &mut scores, rows);
+            let mut p = operands(s, &scores);
+
+            // The first turn is the first group's.
+            if group == 1 && first + 1 < end {
+                s.barrier_arrive(other_turn, 2 * GROUP_LANES);
+            }
+            let mut tile = first + 1;
+            if tile < end {
+                keys.skip();
+                keys.wait_full(s);
+            }
+            while tile < end {
+                values.wait_full(s);
+                s.barrier_named(own_turn, 2 * GROUP_LANES);
+                s.wgmma_fence();
+                Self::begin_scores(s, queries, keys.stage(), &mut scores);
+                Self::begin_out(s, &p, values.stage(), &mut rows.out);
+                // The second group's last turn is followed by none.
+                if group == 0 || tile + 1 < end {
+                    s.barrier_arrive(other_turn, 2 * GROUP_LANES);
+                }
+                s.wgmma_wait::<1>();
+                Self::give_back(s, &keys);
+                if tile + 1 == end {
+                    Self::give_back(s, queries);
+                }
+                let factors = self.softmax(s, place, tile, &mut scores, rows);
+                tile += 1;
+                // Before O is waited for: this parts the powers from that wait. Without a branch in between `ptxas`
+                // puts it before them, and nothing overlaps.
+                if tile < end {
+                    keys.skip();
+                    keys.wait_full(s);
+                }
+                s.wgmma_wait::<0>();
+                Self::give_back(s, &values);
+                values.skip();
+                scale(&mut rows.out, factors);
+                p = operands(s, &scores);
+            }
+
+            values.wait_full(s);
+            s.wgmma_fence();
+            Self::begin_out(s, &p, values.stage(), &mut rows.out);
+            s.wgmma_wait::<0>();
+            Self::give_back(s, &values);
+        }
+        *cached = values;
+        cached.advance();
+    }
+
+    /// The tiles one by one, with P in two parts in the rows that see few positions: the bits of the others are
+    /// those of [`sweep`](Self::sweep).
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn sweep_tile_by_tile<S: Hopper>(
+        &self,
+        s: S,
+        place: Place,
+        queries: &Ring,
+        cached: &mut Ring,
+        rows: &mut Rows<OUT>,
+    ) {
+        let (first, end) = place.tiles;
+        let few = self.few(s, place);
+        let mut scores = [0.0; SCORES];
+        let mut tile = first;
+        // SAFETY: as in `sweep`.
+        unsafe {
+            while tile < end {
+                cached.wait_full(s);
+                s.wgmma_fence();
+                Self::begin_scores(s, queries, cached.stage(), &mut scores);
+                s.wgmma_wait::<0>();
+                Self::give_back(s, cached);
+                cached.advance();
+                tile += 1;
+                if tile == end {
+                    Self::give_back(s, queries);
+                }
+                let factors = self.softmax(s, place, tile - 1, &mut scores, rows);
+                scale(&mut rows.out, factors);
+                let (p, rest) = (operands(s, &scores), rests(s, &scores, few));
+                cached.wait_full(s);
+                s.wgmma_fence();
+                Self::begin_out(s, &rest, cached.stage(), &mut rows.out);
+                Self::begin_out(s, &p, cached.stage(), &mut rows.out);
+                s.wgmma_wait::<0>();
+                Self::give_back(s, cached);
+                cached.advance();
+            }
+        }
+    }
+
+    /// Begins S = Q · Kᵀ of a warp group, as one group of products.
+    ///
+    /// # Safety
+    /// Queries and the stage's keys are in shared memory, visible, and stay until the products are done.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn begin_scores<S: Hopper>(s: S, queries: &Ring, keys: Shared<u8>, scores: &mut [f32; SCORES]) {
+        // From the thread's number, which is asked anew for every tile: else descriptors of all steps would be kept.
+        let queries = operand(queries.stage(), s.warp() / GROUP_WARPS * GROUP_ROWS);
+        let keys = operand(keys, 0);
+        for d in (0..HEAD_SIZE).step_by(STEP as usize) {
+            let (panel, by) = (d / PANEL_COLUMNS, d % PANEL_COLUMNS / STEP * STEP_BYTES);
+            let queries = queries.advance(panel * Self::QUERY_PANEL_BYTES + by);
+            let keys = keys.advance(panel * Self::PANEL_BYTES + by);
+            // SAFETY: the caller's.
+            unsafe { s.wgmma_f16::<RowMajor, ColMajor, SCORES>(scores, queries, keys, d > 0) };
+        }
+        s.wgmma_commit();
+    }
+
+    /// Begins O += P · V of a warp group, as one group of products.
+    ///
+    /// # Safety
+    /// The stage's values are in shared memory, visible, and stay until the products are done.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn begin_out<S: Hopper>(s: S, p: &Operands, values: Shared<u8>, out: &mut [f32; OUT]) {
+        let values = operand_of_rows(values, Self::PANEL_BYTES);
+        for step in 0..Self::STEPS {
+            let values = values.advance(step as u32 * ROWS_STEP_BYTES);
+            // SAFETY: the caller's.
+            unsafe { s.wgmma_f16_register_a::<RowMajor, OUT>(out, p[step], values, true) };
+        }
+        s.wgmma_commit();
+    }
+
+    /// Gives the stage back, for this warp.
+    ///
+    /// # Safety
+    /// The warp's products that read it are done; all of its lanes do so.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn give_back<S: Hopper>(s: S, ring: &Ring) {
+        if s.lane() == 0 {
+            // SAFETY: the caller's.
+            unsafe { s.mbarrier_arrive(ring.empty()) };
+        }
+    }
+
+    /// S of a tile becomes P in the same registers; what O is to be multiplied with for the new maximum.
+    #[inline(always)]
+    #[track_caller]
+    fn softmax<S: Hopper>(
+        &self,
+        s: S,
+        place: Place,
+        tile: u32,
+        scores: &mut [f32; SCORES],
+        rows: &mut Rows<OUT>,
+    ) -> [f32; 2] {
+        let Scaling { cap, log2 } = self.problem.scaling;
+        if cap != 0.0 {
+            for x in scores.iter_mut() {
+                *x = capped(s, *x, cap);
+            }
+        }
+        self.mask(s, place, tile, scores);
+        let mut factors = [0.0; 2];
+        for row in 0..2 {
+            let mut max = rows.max[row];
+            for eight in 0..SCORES / 4 {
+                let i = 4 * eight + 2 * row;
+                max = s.max(max, s.max(scores[i], scores[i + 1]));
+            }
+            // The row's four lanes.
+            max = s.max(max, s.shuffle_xor(max, 1));
+            max = s.max(max, s.shuffle_xor(max, 2));
+            // As long as a row has seen nothing, everything is -∞, and -∞ minus -∞ is NaN. Any finite number in
+            // place of the maximum makes P zero, which is what it is.
+            let finite = if max == f32::NEG_INFINITY { 0.0 } else { max };
+            let offset = -(finite * log2);
+            // Not a fused multiply-add: it has to be exactly 1 if the maximum stays. 0 in the first tile, where
+            // it was -∞.
+            factors[row] = s.exp2_approx((rows.max[row] - finite) * log2);
+            rows.max[row] = max;
+            let mut sum = rows.sum[row] * factors[row];
+            for eight in 0..SCORES / 4 {
+                for i in 4 * eight + 2 * row..4 * eight + 2 * row + 2 {
+                    scores[i] = s.exp2_approx(s.fma(scores[i], log2, offset));
+                    sum += scores[i];
+                }
+            }
+            rows.sum[row] = sum;
+        }
+        factors
+    }
+
+    /// Makes -∞ of scores that a row does not see.
+    #[inline(always)]
+    fn mask<S: Hopper>(&self, s: S, place: Place, tile: u32, scores: &mut [f32; SCORES]) {
+        let problem = &self.problem;
+        let first_row = problem.start + place.first_row + s.warp() * WARP_ROWS;
+        let first_column = tile * TILE_KV;
+        // The nearest and the farthest of the warp: most tiles are seen by all rows as a whole.
+        let nearest = distance(first_row, first_column + (TILE_KV - 1));
+        let farthest = distance(first_row + (WARP_ROWS - 1), first_column);
+        if problem.sight.reaches(nearest)
+            && problem.sight.reaches(farthest)
+            && first_column + TILE_KV <= problem.positions
+        {
+            return;
+        }
+        // Of the first; the others are a constant away.
+        let (row, column) = wgmma::d(s.lane(), 0);
+        let origin = distance(first_row + row, first_column + column);
+        let left = problem.positions.saturating_sub(first_column + column);
+        for i in 0..SCORES {
+            let (down, right) = wgmma::d(0, i as u32);
+            // Both asked: a branch for each would cost more.
+            let seen = problem.sight.reaches(origin + distance(down, right)) & (left > right);
+            scores[i] = if seen { scores[i] } else { f32::NEG_INFINITY };
+        }
+    }
+
+    /// Which of a lane's two rows see fewer positions than P in one part is good for.
+    #[inline(always)]
+    fn few<S: Hopper>(&self, s: S, place: Place) -> [bool; 2] {
+        core::array::from_fn(|row| {
+            let (down, _) = wgmma::d(s.thread() % GROUP_LANES, 2 * row as u32);
+            let group = s.warp() / GROUP_WARPS;
+            self.same().sees_few(self.problem.start + place.first_row + group * GROUP_ROWS + down)
+        })
+    }
+
+    /// O = O / l. The sum of a row is put together from its four lanes.
+    #[inline(always)]
+    #[track_caller]
+    fn finish<S: Hopper>(&self, s: S, rows: &mut Rows<OUT>) {
+        let inverse = rows.sum.map(|sum| {
+            let sum = sum + s.shuffle_xor(sum, 1);
+            let sum = sum + s.shuffle_xor(sum, 2);
+            // A row that saw nothing has O = 0, and stays so.
+            if sum > 0.0 { s.reciprocal_approx(sum) } else { 0.0 }
+        });
+        scale(&mut rows.out, inverse);
+    }
+
+    /// The rows of O that exist to memory, two elements at a time: four lanes write whole sectors.
+    ///
+    /// # Safety
+    /// The rows are the warp group's alone.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn store<S: Hopper>(&self, s: S, head: u32, place: Place, rows: &Rows<OUT>) {
+        let stride = self.problem.heads().wrapping_mul(HEAD_SIZE);
+        let group = s.warp() / GROUP_WARPS;
+        let (down, right) = wgmma::d(s.thread() % GROUP_LANES, 0);
+        for below in 0..2 {
+            let row = place.first_row + group * GROUP_ROWS + down + 8 * below;
+            if row >= self.problem.tokens {
+                continue;
+            }
+            let to = self.problem.out.row(row, stride).at(u64::from(head * HEAD_SIZE + right));
+            for eight in 0..OUT / 4 {
+                let i = 4 * eight + 2 * below as usize;
+                // SAFETY: the caller's; the row exists.
+                unsafe { s.store_global(to.at(8 * eight as u64).cast(), [rows.out[i], rows.out[i + 1]]) };
+            }
+        }
+    }
+}
+
+/// Multiplies each of a lane's two rows of an accumulator with its factor.
+#[inline(always)]
+fn scale<const N: usize>(accumulator: &mut [f32; N], factors: [f32; 2]) {
+    for i in 0..N {
+        accumulator[i] *= factors[row_of(i)];
+    }
+}
+
+/// An accumulator as left operands, rounded to f16: eight elements are the A of 16 columns.
+#[inline(always)]
+#[track_caller]
+fn operands<S: Hopper, const N: usize>(s: S, x: &[f32; N]) -> Operands {
+    let mut operands = [[0; 4]; MOST_STEPS];
+    for step in 0..N / 8 {
+        for i in 0..4 {
+            operands[step][i] = s.f16x2_from_f32(x[8 * step + 2 * i], x[8 * step + 2 * i + 1]);
+        }
+    }
+    operands
+}
+
+/// What [`operands`] lose of the elements in the rows where it is wanted, as operands.
+#[inline(always)]
+#[track_caller]
+fn rests<S: Hopper, const N: usize>(s: S, x: &[f32; N], wanted: [bool; 2]) -> Operands {
+    let mut rests = [[0; 4]; MOST_STEPS];
+    for step in 0..N / 8 {
+        for i in 0..4 {
+            let at = 8 * step + 2 * i;
+            let [low, high] = s.f32_from_f16x2(s.f16x2_from_f32(x[at], x[at + 1]));
+            let lost = s.f16x2_from_f32(x[at] - low, x[at + 1] - high);
+            rests[step][i] = if wanted[row_of(at)] { lost } else { 0 };
+        }
+    }
+    rests
+}

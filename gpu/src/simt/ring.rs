@@ -1,0 +1,136 @@
+//! A ring of stages in shared memory, handed to and fro by barriers in memory.
+
+use super::{Hopper, Shared};
+
+/// One side's way through `count` stages: who fills them and who empties them each go through them in order,
+/// round after round.
+///
+/// ```text
+/// stages    stage 0, stage 1, ...
+/// barriers  full  [count]  a phase ends when a stage has been filled
+///           empty [count]  a phase ends when a stage may be filled again
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Ring {
+    stages: Shared<u8>,
+    barriers: Shared<u64>,
+    count: u32,
+    bytes: u32,
+    at: u32,
+    round: u32,
+}
+
+impl Ring {
+    /// At the first of `count` stages of so many bytes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(stages: Shared<u8>, barriers: Shared<u64>, count: u32, bytes: u32) -> Self {
+        Self { stages, barriers, count, bytes, at: 0, round: 0 }
+    }
+
+    /// Bytes of the barriers of so many stages.
+    #[must_use]
+    pub const fn barrier_bytes(count: u32) -> u32 {
+        2 * 8 * count
+    }
+
+    /// Makes the barriers: a stage is full, and empty, after so many arrivals.
+    ///
+    /// # Safety
+    /// One lane does so, before anyone uses the ring; a
+    /// [fence](Hopper::fence_mbarrier_init) and a barrier of all who do follow.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn initialize(&self, s: impl Hopper, full: u32, empty: u32) {
+        for stage in 0..self.count {
+            // SAFETY: the caller's; barriers lie behind the stages.
+            unsafe {
+                s.mbarrier_init(self.barrier(stage), full);
+                s.mbarrier_init(self.barrier(self.count + stage), empty);
+            }
+        }
+    }
+
+    /// Where the stage begins.
+    #[inline(always)]
+    #[must_use]
+    pub const fn stage(&self) -> Shared<u8> {
+        self.stages.row(self.at, self.bytes)
+    }
+
+    /// The barrier of a full stage.
+    #[inline(always)]
+    #[must_use]
+    pub const fn full(&self) -> Shared<u64> {
+        self.barrier(self.at)
+    }
+
+    /// The barrier of an empty stage.
+    #[inline(always)]
+    #[must_use]
+    pub const fn empty(&self) -> Shared<u64> {
+        self.barrier(self.count + self.at)
+    }
+
+    /// The barrier of the stage before, when that is full.
+    #[inline(always)]
+    #[must_use]
+    pub const fn full_before(&self) -> Shared<u64> {
+        self.barrier(self.before())
+    }
+
+    /// The barrier of the stage before, when that is empty.
+    #[inline(always)]
+    #[must_use]
+    pub const fn empty_before(&self) -> Shared<u64> {
+        self.barrier(self.count + self.before())
+    }
+
+    #[inline(always)]
+    const fn barrier(&self, which: u32) -> Shared<u64> {
+        self.barriers.at(which)
+    }
+
+    #[inline(always)]
+    const fn before(&self) -> u32 {
+        if self.at == 0 { self.count - 1 } else { self.at - 1 }
+    }
+
+    /// Waits until the stage has been filled.
+    ///
+    /// # Safety
+    /// The barriers have been initialized.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn wait_full(&self, s: impl Hopper) {
+        // SAFETY: the caller's.
+        unsafe { s.mbarrier_wait(self.full(), self.round & 1) }
+    }
+
+    /// Waits until the stage may be filled; in the first round at once.
+    ///
+    /// # Safety
+    /// The barriers have been initialized.
+    #[inline(always)]
+    #[track_caller]
+    pub unsafe fn wait_empty(&self, s: impl Hopper) {
+        // SAFETY: the caller's. The parity of the round before: of none, which is over, in the first one.
+        unsafe { s.mbarrier_wait(self.empty(), self.round & 1 ^ 1) }
+    }
+
+    /// On to the next one.
+    #[inline(always)]
+    pub const fn advance(&mut self) {
+        self.at += 1;
+        if self.at == self.count {
+            (self.at, self.round) = (0, self.round + 1);
+        }
+    }
+
+    /// On to the one after the next.
+    #[inline(always)]
+    pub const fn skip(&mut self) {
+        self.advance();
+        self.advance();
+    }
+}
