@@ -76,6 +76,8 @@
 //!
 //! Source: FlashAttention-3 (Shah et al. 2024), its two kinds of overlap.
 
+#![allow(clippy::needless_range_loop, reason = "loops over registers are plain, so that they are unrolled")]
+
 use super::fa_prefill_f16kv::{CHUNK, FaPrefillF16kv, Place, Source, capped};
 use super::problem::{Attention, Scaling, distance};
 use crate::fragment::wgmma;

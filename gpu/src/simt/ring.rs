@@ -21,7 +21,8 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// At the first of `count` stages of so many bytes.
+    /// At the first of `count` stages of so many bytes, with [`barrier_bytes`](Self::barrier_bytes) for their
+    /// barriers.
     #[inline(always)]
     #[must_use]
     pub const fn new(stages: Shared<u8>, barriers: Shared<u64>, count: u32, bytes: u32) -> Self {
@@ -37,13 +38,13 @@ impl Ring {
     /// Makes the barriers: a stage is full, and empty, after so many arrivals.
     ///
     /// # Safety
-    /// One lane does so, before anyone uses the ring; a
-    /// [fence](Hopper::fence_mbarrier_init) and a barrier of all who do follow.
+    /// One lane does so, before anyone uses the ring; a [fence](Hopper::fence_mbarrier_init)
+    /// and a barrier of all who do follow.
     #[inline(always)]
     #[track_caller]
     pub unsafe fn initialize(&self, s: impl Hopper, full: u32, empty: u32) {
         for stage in 0..self.count {
-            // SAFETY: the caller's; barriers lie behind the stages.
+            // SAFETY: the caller's; the address is that of as many barriers.
             unsafe {
                 s.mbarrier_init(self.barrier(stage), full);
                 s.mbarrier_init(self.barrier(self.count + stage), empty);
@@ -72,28 +73,9 @@ impl Ring {
         self.barrier(self.count + self.at)
     }
 
-    /// The barrier of the stage before, when that is full.
-    #[inline(always)]
-    #[must_use]
-    pub const fn full_before(&self) -> Shared<u64> {
-        self.barrier(self.before())
-    }
-
-    /// The barrier of the stage before, when that is empty.
-    #[inline(always)]
-    #[must_use]
-    pub const fn empty_before(&self) -> Shared<u64> {
-        self.barrier(self.count + self.before())
-    }
-
     #[inline(always)]
     const fn barrier(&self, which: u32) -> Shared<u64> {
         self.barriers.at(which)
-    }
-
-    #[inline(always)]
-    const fn before(&self) -> u32 {
-        if self.at == 0 { self.count - 1 } else { self.at - 1 }
     }
 
     /// Waits until the stage has been filled.

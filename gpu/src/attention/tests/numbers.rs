@@ -142,6 +142,8 @@ fn bits_do_not_depend_on_how_a_prompt_is_cut() {
     }
     check(FaPrefillF16kv::<64>);
     check(FaPrefillF16kvShared::<64>);
+    // From 64 on no row sees few positions, which is another way through the tiles.
+    check(|problem| FaPrefillF16kvWgmma::<64, 128, 32, 64> { problem, blocks: 1 });
 }
 
 #[test]
