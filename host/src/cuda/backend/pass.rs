@@ -102,7 +102,7 @@ pub(super) fn step_shape(config: &Config, rope: Rope, rows: usize, context: usiz
     }
 }
 
-impl<Q: Queue> Pass<'_, Q> {
+impl<'a, Q: Queue> Pass<'a, Q> {
     /// All layers, for the tokens in the workspace at the places there.
     pub(super) fn layers(&mut self) -> Result<(), Error> {
         let (rows, weights, config) = (self.rows, self.weights, self.config);
@@ -209,11 +209,20 @@ impl<Q: Queue> Pass<'_, Q> {
         ];
         products(queue, self.phase, kind, input, unpacked, rows, jobs)?;
         let kind = self.kind([&layer.attention_output]);
-        if let Phase::Step { context } = self.phase {
-            with_rows!(kind, R => self.step::<R>(index, layer, context))?;
-        } else {
-            self.turn(index, layer)?;
-            with_rows!(kind, R => self.attend::<R>(index))?;
+        match self.phase {
+            Phase::Step { context } => with_rows!(kind, R => self.step::<R>(index, layer, context))?,
+            Phase::Prompt { sequence, start } => {
+                self.turn(index, layer)?;
+                self.attend(0..rows, sequence, start, index)?;
+                with_rows!(kind, R => self.convert::<R>(query_width))?;
+            }
+            Phase::Each(steps) => {
+                self.turn(index, layer)?;
+                for (row, step) in steps.iter().enumerate() {
+                    self.attend(row..row + 1, step.sequence, step.position, index)?;
+                }
+                with_rows!(kind, R => self.convert::<R>(query_width))?;
+            }
         }
         let Workspace { input, unpacked, output, .. } = &mut *self.work;
         let out = output.slice_mut(0..rows * config.width);
@@ -222,7 +231,7 @@ impl<Q: Queue> Pass<'_, Q> {
     }
 
     /// The angles of a layer.
-    fn angles(&self, index: usize) -> &Angles {
+    fn angles(&self, index: usize) -> &'a Angles {
         if self.config.is_sliding(index) { self.angles_sliding } else { self.angles }
     }
 
@@ -262,34 +271,17 @@ impl<Q: Queue> Pass<'_, Q> {
         ops::attn_decode(self.queue, out, heads, cache, angles.table.view(), parts, shape)
     }
 
-    /// Attention of rows that are turned, as what the product behind it reads.
-    fn attend<R: Rows>(&mut self, index: usize) -> Result<(), Error> {
-        let window = self.config.window(index).unwrap_or(0);
-        match self.phase {
-            Phase::Prompt { sequence, start } => {
-                self.attend_rows(0..self.rows, sequence, start, (index, window))?;
-            }
-            Phase::Each(steps) => {
-                for (row, step) in steps.iter().enumerate() {
-                    self.attend_rows(row..row + 1, step.sequence, step.position, (index, window))?;
-                }
-            }
-            Phase::Step { .. } => unreachable!("it has a kernel of its own"),
-        }
-        self.convert::<R>(self.config.query_width())
-    }
-
     /// Attention of rows of one sequence at positions that follow each other.
-    fn attend_rows(
+    fn attend(
         &mut self,
         rows: Range<usize>,
         sequence: usize,
         start: usize,
-        (index, window): (usize, usize),
+        index: usize,
     ) -> Result<(), Error> {
         let (config, width) = (self.config, self.config.query_width());
         let shape = AttentionShape {
-            window,
+            window: config.window(index).unwrap_or(0),
             scale: config.attention_scale,
             softcap: config.attention_softcap.unwrap_or(0.0),
             ..AttentionShape::prompt(rows.len(), start, [config.heads, config.kv_heads, config.head_dim])
