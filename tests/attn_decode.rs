@@ -13,9 +13,11 @@ mod rows;
 use gpu::attention::KvPlace;
 use gpu::product::PanelF16;
 use gpu::quant::f16;
-use lanemap::cuda::ops::{self, AttnShape, Cache};
-use lanemap::cuda::{Error, View};
-use lanemap::gate::parity::steps::{LAYER, LAYERS, StepInputs as Inputs, StepProblem as Case};
+use lanemap::cuda::ops::{self, AttnShape, Cache, Heads};
+use lanemap::cuda::{Error, View, ViewMut};
+use lanemap::gate::parity::rope::RopePart;
+use lanemap::gate::parity::steps::{self, LAYER, LAYERS, StepInputs as Inputs, StepProblem as Case};
+use lanemap::model::{Rope, RopeOrder, RopeScaling};
 use machine::{Guarded, Machine, assert_refused, on_both, say};
 use random::Random;
 use rows::{Form, Q8};
@@ -24,34 +26,44 @@ on_both! {
     every_element_is_within_the_contract,
     every_form_is_written,
     a_row_has_the_same_bits_in_every_launch,
+    heads_have_the_bits_of_rope_kv,
     a_row_that_stands_nowhere_is_left_alone,
     arguments_outside_the_contract_are_refused,
 }
 
 /// What a machine makes of a problem.
 fn run<F: Form, M: Machine>(machine: &M, case: &Case<'_>, inputs: &Inputs) -> Vec<f32> {
-    run_at::<F, M>(machine, case, inputs, &case.places(), &inputs.query, case.shape())
+    let after = case.caches_after(inputs);
+    run_at::<F, M>(machine, case, inputs, &case.places(), case.shape(), |caches| {
+        for (found, expected) in caches.iter().zip(&after) {
+            let wrong = found.iter().zip(expected).position(|(&a, &b)| !steps::same(a, b));
+            assert_eq!(wrong, None, "an element of a cache");
+        }
+    })
 }
 
-/// The same at other places, of other queries and in another shape.
+/// The same at other places and in another shape; `check` is shown the caches then.
 fn run_at<F: Form, M: Machine>(
     machine: &M,
     case: &Case<'_>,
     inputs: &Inputs,
     places: &[KvPlace],
-    query: &[f16],
     shape: AttnShape,
+    check: impl Fn([Vec<f16>; 2]),
 ) -> Vec<f32> {
-    let input = |name: &str, elements: &[f16]| Guarded::input(machine, name, elements, 16);
-    let query = input("query", query);
-    let (keys, values) = (input("keys", &inputs.keys), input("values", &inputs.values));
+    let heads = inputs.upload(machine).unwrap();
+    let angles = Guarded::input(machine, "angles", &inputs.angles, 8);
     let places = Guarded::input(machine, "places", places, 16);
     F::output(machine, shape.rows, case.width(), |queue, out| {
         let mut workspace = Guarded::<f32>::output(machine, "workspace", shape.workspace(), 16);
-        let cache = Cache { keys: keys.view(), values: values.view(), places: places.view(), layer: LAYER };
-        ops::attn_decode(queue, out, query.view(), cache, workspace.view_mut(), shape)?;
+        let cached = |name, cache: &[f16]| Guarded::in_out(machine, name, cache, 16);
+        let mut caches = [cached("keys", &inputs.keys), cached("values", &inputs.values)];
+        let [keys, values] = caches.each_mut().map(Guarded::view_mut);
+        let cache = Cache { keys, values, places: places.view(), layer: LAYER };
+        ops::attn_decode(queue, out, heads.heads(), cache, angles.view(), workspace.view_mut(), shape)?;
         queue.synchronize()?;
         workspace.read();
+        check(caches.each_ref().map(Guarded::read));
         Ok(())
     })
 }
@@ -70,7 +82,9 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
         Case { window: 20, positions: &[190, 10], kv_heads: 1, ..BASE },
         Case { window: 63, positions: &[190, 191], kv_heads: 1, ..BASE },
         Case { window: 1, positions: &[128, 127], kv_heads: 1, group: 1, ..BASE },
-        Case { softcap: 2.0, positions: &[77], ..BASE },
+        Case { softcap: 2.0, positions: &[77], order: RopeOrder::Interleaved, ..BASE },
+        Case { pairs: 32, bias: false, positions: &[63, 64], ..BASE },
+        Case { pairs: 0, positions: &[17], kv_heads: 1, ..BASE },
         // More chunks than the warps that combine them.
         Case { positions: &[1300], context: 1301, kv_heads: 1, group: 2, ..BASE },
     ];
@@ -114,67 +128,162 @@ fn a_row_has_the_same_bits_in_every_launch<M: Machine>(machine: &M) {
     let inputs = case.random(&mut Random(73));
     let together = run::<f32, M>(machine, &case, &inputs);
     let places = case.places();
+    let stride = inputs.heads.each_ref().map(|part| part.stride);
     for row in 0..3 {
+        let mut own = inputs.clone();
+        for (part, stride) in own.heads.iter_mut().zip(stride) {
+            part.rows = part.rows[row * stride..][..part.heads * case.head_size].to_vec();
+        }
         let columns = row * case.width()..(row + 1) * case.width();
         // Alone, and in a grid for another context.
         for context in [200, 1000] {
             let shape = AttnShape { rows: 1, context, ..case.shape() };
-            let query = &inputs.query[columns.clone()];
-            let alone = run_at::<f32, M>(machine, &case, &inputs, &places[row..=row], query, shape);
+            let alone = run_at::<f32, M>(machine, &case, &own, &places[row..=row], shape, |_| ());
             assert_eq!(alone[..], together[columns.clone()], "row {row}, a context of {context}");
         }
     }
 }
 
+/// With norms and angles of any size, too: what `rope_kv` makes of heads, given to the kernel as it is, has
+/// the same result.
+fn heads_have_the_bits_of_rope_kv<M: Machine>(machine: &M) {
+    let seed = 75;
+    let mut random = Random(seed);
+    let cases = [
+        Case { group: 7, positions: &[129, 5], pairs: 32, ..BASE },
+        Case {
+            group: 3,
+            kv_heads: 1,
+            head_size: 80,
+            positions: &[40],
+            order: RopeOrder::Interleaved,
+            ..BASE
+        },
+        Case { group: 2, kv_heads: 1, head_size: 256, positions: &[70], pairs: 128, context: 80, ..BASE },
+    ];
+    for (number, case) in cases.into_iter().enumerate() {
+        let (shape, what) = (case.shape(), format!("case {number}, seed {seed}"));
+        let mut inputs = case.random(&mut random);
+        let (rope, scaling) = (shape.rope(), RopeScaling::None);
+        let table = Rope { dims: 2 * case.pairs, base: 10_000.0, order: case.order, scaling }.table(None);
+        inputs.angles = table.angles(0..case.context).into_iter().map(<[f32; 2]>::from).collect();
+        inputs.heads = [(rope.heads, true), (rope.kv_heads, true), (rope.kv_heads, false)]
+            .map(|(heads, turns)| RopePart::random(&mut random, &rope, heads, 1, [true, true, turns]));
+
+        let places = Guarded::input(machine, "places", &case.places(), 16);
+        let [mut keys, mut values] =
+            [&inputs.keys, &inputs.values].map(|cache| Guarded::in_out(machine, "cache", cache, 16));
+        let mut turned = machine.output::<f16>("turned", shape.rows * case.width()).unwrap();
+        let heads = inputs.upload(machine).unwrap();
+        let angles = Guarded::input(machine, "angles", &inputs.angles, 8);
+        let (keys_mut, values_mut) = (keys.view_mut(), values.view_mut());
+        let cache = Cache { keys: keys_mut, values: values_mut, places: places.view(), layer: LAYER };
+        ops::rope_kv(machine, turned.view_mut(), heads.heads(), cache, angles.view(), rope).unwrap();
+        machine.synchronize().unwrap();
+        let (turned, caches) = (turned.read().unwrap(), [keys.read(), values.read()]);
+
+        // As it is: no pairs, no biases, no norms.
+        let plain_case = Case { pairs: 0, ..case };
+        let of_cache = |cache: &[f16]| {
+            let width = case.kv_heads * case.head_size;
+            let rows = case.positions.iter().enumerate().flat_map(|(row, position)| {
+                let start = ((row * LAYERS + LAYER) * case.context + position) * width;
+                cache[start..start + width].iter().map(|x| x.to_f32()).collect::<Vec<_>>()
+            });
+            rows.collect::<Vec<f32>>()
+        };
+        let part = |rows: Vec<f32>, heads: usize, turns| {
+            let (stride, bias, norm) = (heads * case.head_size, None, None);
+            RopePart { heads, stride, rows, bias, norm, turns }
+        };
+        let plain = Inputs {
+            heads: [
+                part(turned.iter().map(|x| x.to_f32()).collect(), rope.heads, true),
+                part(of_cache(&caches[0]), rope.kv_heads, true),
+                part(of_cache(&caches[1]), rope.kv_heads, false),
+            ],
+            angles: Vec::new(),
+            ..inputs.clone()
+        };
+        let bits = |found: &[Vec<f16>; 2]| {
+            found.each_ref().map(|cache| cache.iter().map(|x| x.to_bits()).collect::<Vec<_>>())
+        };
+        let expected = bits(&caches);
+        let check = |found: [Vec<f16>; 2]| assert!(bits(&found) == expected, "{what}: the caches");
+        let together = run_at::<f32, M>(machine, &case, &inputs, &case.places(), shape, check);
+        let apart = run_at::<f32, M>(machine, &case, &plain, &case.places(), plain_case.shape(), check);
+        assert!(together.iter().any(|x| x.abs() > 0.05), "{what} is not trivial");
+        let bits = |found: &[f32]| found.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&together), bits(&apart), "{what}");
+    }
+}
+
 fn a_row_that_stands_nowhere_is_left_alone<M: Machine>(machine: &M) {
-    let case = Case { positions: &[5, 5, 5, 5, 5], context: 16, kv_heads: 1, group: 1, ..BASE };
+    let case = Case { positions: &[5, 5, 5, 5, 5, 5], context: 16, kv_heads: 1, group: 1, ..BASE };
     let inputs = case.random(&mut Random(74));
-    let input = |name: &str, elements: &[f16]| machine.input(name, elements).unwrap();
-    let (query, keys, values) =
-        (input("query", &inputs.query), input("keys", &inputs.keys), input("values", &inputs.values));
+    let heads = inputs.upload(machine).unwrap();
+    let [mut keys, mut values] =
+        [&inputs.keys, &inputs.values].map(|cache| Guarded::in_out(machine, "cache", cache, 16));
+    // Ten positions have angles.
+    let angles = machine.input("angles", &inputs.angles[..10 * case.pairs]).unwrap();
     let mut places = case.places();
     places[0].position = 16;
     places[1].context = u32::MAX >> 1;
     places[2].start += 4;
     places[3].start = u64::MAX - 7;
+    places[4].position = 10;
     let places = machine.input("places", &places).unwrap();
-    let mut out = machine.output::<f32>("out", 5 * 64).unwrap();
+    let mut out = machine.output::<f32>("out", 6 * 64).unwrap();
     let mut workspace = machine.output("workspace", case.shape().workspace()).unwrap();
-    let cache = Cache { keys: keys.view(), values: values.view(), places: places.view(), layer: LAYER };
-    ops::attn_decode(machine, out.view_mut(), query.view(), cache, workspace.view_mut(), case.shape())
-        .unwrap();
+    let (keys_mut, values_mut) = (keys.view_mut(), values.view_mut());
+    let cache = Cache { keys: keys_mut, values: values_mut, places: places.view(), layer: LAYER };
+    let (out_mut, workspace) = (out.view_mut(), workspace.view_mut());
+    ops::attn_decode(machine, out_mut, heads.heads(), cache, angles.view(), workspace, case.shape()).unwrap();
     machine.synchronize().unwrap();
     let out = out.read().unwrap();
-    assert!(out[..256].iter().all(|x| x.is_nan()), "four stand nowhere");
-    machine::assert_close("the fifth", &out[256..], &case.reference(&inputs, 4), |_| 1e-4);
+    assert!(out[..320].iter().all(|x| x.is_nan()), "five stand nowhere");
+    machine::assert_close("the sixth", &out[320..], &case.reference(&inputs, 5), |_| 1e-4);
+    for (before, after) in [(&inputs.keys, keys.read()), (&inputs.values, values.read())] {
+        let written = before.iter().zip(after).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+        assert_eq!(written, 64, "one position of one head");
+    }
 }
 
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
-    let case = Case { positions: &[5], context: 16, kv_heads: 1, group: 2, ..BASE };
-    let cached = machine.input("cache", &[f16::ZERO; LAYERS * 16 * 64]).unwrap();
-    let query = machine.input("query", &[f16::ZERO; 128]).unwrap();
+    let case = Case { positions: &[5], context: 16, kv_heads: 1, group: 2, pairs: 0, ..BASE };
+    let mut cached = [(); 2].map(|()| machine.output::<f16>("cache", LAYERS * 16 * 64).unwrap());
+    let rows = machine.input("rows", &[0.0_f32; 128]).unwrap();
+    let angles = machine.input("angles", &[[1.0_f32, 0.0]; 1]).unwrap();
     let places = machine.input("places", &case.places()).unwrap();
     let mut out = machine.output::<f32>("out", 128).unwrap();
-    let mut workspace = machine.output::<f32>("workspace", 132).unwrap();
-    let mut run = |keys: View<'_, f16>, work: usize, shape: AttnShape| -> Result<(), Error> {
-        let cache = Cache { keys, values: cached.view(), places: places.view(), layer: 0 };
-        ops::attn_decode(machine, out.view_mut(), query.view(), cache, workspace.slice_mut(0..work), shape)
+    let mut workspace = machine.output::<f32>("workspace", 4 * 34).unwrap();
+    let mut run = |values: usize, work: usize, shape: AttnShape| -> Result<(), Error> {
+        let [keys, cached] = &mut cached;
+        let values: ViewMut<'_, f16> = cached.slice_mut(0..values);
+        let cache = Cache { keys: keys.view_mut(), values, places: places.view(), layer: 0 };
+        let heads = |len: usize| {
+            let rows: View<'_, f32> = rows.slice(0..len);
+            Heads { rows, stride: len, bias: None, norm: None }
+        };
+        let (query, new) = (shape.group * shape.head_size, shape.head_size);
+        let heads = [heads(query.min(128)), heads(new), heads(new)];
+        let workspace = workspace.slice_mut(0..work);
+        ops::attn_decode(machine, out.view_mut(), heads, cache, angles.slice(0..0), workspace, shape)
     };
     let shape = case.shape();
     let name = "attn_combine_f32";
-    let short = format!("{name}: values has 2048 elements, the shape has 2047");
-    assert_refused(run(cached.slice(0..2047), 132, shape), &short);
+    let short = format!("{name}: values has 2047 elements, the shape has 2048");
+    assert_refused(run(2047, 132, shape), &short);
     let work = format!("{name}: the workspace has 131 elements, the shape has 132");
-    assert_refused(run(cached.view(), 131, shape), &work);
+    assert_refused(run(2048, 131, shape), &work);
     let group = AttnShape { group: 17, ..shape };
     let most = format!("{name}: query heads of a KV head is 17, the most is 16");
-    assert_refused(run(cached.view(), 132, group), &most);
+    assert_refused(run(2048, 132, group), &most);
+    let few = AttnShape { group: 3, ..shape };
+    let query = format!("{name}: query has 128 elements, the shape has 192");
+    assert_refused(run(2048, 132, few), &query);
     let size = AttnShape { head_size: 32, group: 4, ..shape };
     let sizes = format!("{name}: the head size is 32, not 64, 80, 96, 128 or 256");
-    let work = 4 * 34;
-    let mut larger = machine.output::<f32>("workspace", work).unwrap();
-    let cache = Cache { keys: cached.view(), values: cached.view(), places: places.view(), layer: 0 };
-    let refused = ops::attn_decode(machine, out.view_mut(), query.view(), cache, larger.view_mut(), size);
-    assert_refused(refused, &sizes);
+    assert_refused(run(2048, 4 * 34, size), &sizes);
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
 }

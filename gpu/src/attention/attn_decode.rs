@@ -1,12 +1,14 @@
 //! `attn_decode`: attention of one query row a sequence, the positions of the cache in chunks.
 //!
-//! For every row `r` and head `h`, with `P = softmax(scale · Q·Kᵀ)` over the positions that the row
-//! sees, up to its own:
+//! The row's heads come as their products leave them; what [`RopeKv`] does to all of a launch, a block does
+//! here to those that it needs. Then, for every row `r` and head `h`, with `P = softmax(scale · Q·Kᵀ)` over
+//! the positions that the row sees, up to its own:
 //!
 //! ```text
 //! out[r][h][d] = Σ_p P[p] · V[p][h / group][d]
 //!
-//! query          rows × heads × head size               f16, row major
+//! query          rows × heads × head size               f32, to be turned
+//! key, value     rows × KV heads × head size            f32, to go into the cache at the row's position
 //! keys, values   each row's own: see KvCache            f16
 //! partial        rows × heads × chunks × head size      f32: each chunk's own sum of P · V
 //! scales         rows × heads × chunks × 2              f32: its largest exponent m, its sum of P
@@ -29,6 +31,17 @@
 //! online softmax of its own, nothing shared until the end. Heads of 256 have eight warps: two share
 //! sixteen positions, compute the same S and P, and have half of O each.
 //!
+//! # The row's own heads
+//!
+//! ```text
+//! heads of a block:   0 .. group - 1: queries     group: the new key, group + 1: the new value
+//!             warp:   head % warps: at most 4 queries, and one of the two
+//! ```
+//!
+//! They end up in shared memory, as f16. Only the block whose chunk has the row's own position turns key
+//! and value; it also writes them to the cache, and takes them from shared memory: nobody reads in this
+//! launch what it writes there. Their loads and those of the first keys and values are under way together.
+//!
 //! # No shared memory on the way
 //!
 //! Keys and values go from global memory into operands, 16 bytes a load, because a product does not
@@ -36,7 +49,7 @@
 //!
 //! ```text
 //! S = Q · Kᵀ     a lane loads d 8t .. 8t + 7 of position g: pairs 0 and 1 are its k 2t, 2t + 1, 2t + 8,
-//!                2t + 9 of one product, pairs 2 and 3 those of the next. Of Q it loads the same d.
+//!                2t + 9 of one product, pairs 2 and 3 those of the next. Of Q it has the same d.
 //! O += P · V     a lane loads d 8g .. 8g + 7 of positions 2t, 2t + 1, 2t + 8, 2t + 9. Its column g of
 //!                product j is d 8g + j; two positions are interleaved by `prmt`.
 //!                So in O it has, of heads g and g + 8, d 16t .. 16t + 15 of every 64.
@@ -50,26 +63,28 @@
 //! ```text
 //! byte      0   4 sixteens × 16 heads × (m, sum)
 //!         512   4 or 8 warps × group heads × 72 f32: O, 64 columns of a warp at a time
+//!  behind that  (group + 2) heads × f16: the row's own
 //! ```
 //!
 //! A row of 64 has a gap of 4 in its middle and one behind it: then eight lanes that store four
-//! columns each do so into 32 different banks.
+//! columns each do so into 32 different banks. The row's own heads lie an odd number of 64 bytes apart, so
+//! that the eight lanes of two heads load from different banks, too.
 //!
 //! # Who waits for whom
 //!
-//! After its last position a warp writes m and sum, and its O in lots of 64 columns. One barrier before
+//! One barrier between turning heads and using them. After its last position a warp writes m and sum, and its O in lots of 64 columns. One barrier before
 //! the block's threads add a lot up, warp by warp; one before the next lot overwrites it.
 //!
 //! # Shape contract
 //!
 //! Head size 64, 80, 96, 128 or 256; at most 16 heads to a KV head. Chunks are anchored at position 0. A
 //! block whose chunk the row sees nothing of leaves at once, and so does one of a row that stands
-//! nowhere ([`KvPlace`](super::KvPlace)) or behind the last chunk: the grid is that of the longest
-//! context, not of the row's.
+//! nowhere ([`KvPlace`](super::KvPlace)), behind the last chunk or behind the angles: the grid is that of the
+//! longest context, not of the row's. No two rows are of one sequence: what a row writes, no other sees.
 //!
 //! # Numeric contract
 //!
-//! S is summed in f32 in the tensor core's order. Powers are of 2, `ex2.approx`. P is f32: it goes into
+//! Heads are turned as `rope_kv` turns them, to the bit. S is summed in f32 in the tensor core's order. Powers are of 2, `ex2.approx`. P is f32: it goes into
 //! the product in two f16 parts, of which the first is P rounded and the second what is left, 22 bits
 //! together; sums of P are of the f32. Which positions are summed in which order depends on the
 //! positions alone: not on the grid, not on the rows beside it. For keys, queries and values in -1 to 1
@@ -84,6 +99,7 @@ use half::f16;
 use super::cache::{KvCache, KvPlace, LayerPlace};
 use super::problem::{Scaling, Sight, distance};
 use crate::fragment::{group, place};
+use crate::position::{Head, Pairs, Turning};
 use crate::simt::{
     Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Shared, Simt, Unit, WARP_LANES,
     Work, product,
@@ -111,7 +127,13 @@ const ROW: u32 = VALUE_LOT + 8;
 /// f32 before the lots: m and sum of the heads, of each of the sixteens.
 const SCALES: u32 = TILES * MOST_GROUP * 2;
 
-const _: () = assert!(CHUNK.is_multiple_of(TILES * TILE) && ROW % 32 == 8);
+/// Queries that a warp turns at most.
+const WARP_QUERIES: usize = MOST_GROUP.div_ceil(TILES) as usize;
+
+const _: () = assert!(CHUNK == 2 * TILES * TILE && ROW % 32 == 8);
+
+#[cfg(doc)]
+use crate::position::RopeKv;
 
 /// The arguments of both kernels of attention by chunks.
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
@@ -127,6 +149,8 @@ pub struct Chunked {
     pub rows: u32,
     /// Chunks of the longest context, below 2^23.
     pub chunks: u32,
+    /// Positions that there are angles for.
+    pub positions: u32,
     /// KV heads, at most 65,535.
     pub kv_heads: u32,
     /// Query heads that share a KV head, 1 to [`MOST_GROUP`].
@@ -145,10 +169,10 @@ impl Chunked {
     }
 
     /// The positions that a row at `position` sees: from the first, up to and without the second.
-    /// None if it stands behind the last chunk.
+    /// None if it stands behind the last chunk or behind the angles.
     #[inline(always)]
     pub(super) const fn reach(&self, position: u32) -> Option<(u32, u32)> {
-        if position / CHUNK >= self.chunks {
+        if position / CHUNK >= self.chunks || position >= self.positions {
             return None;
         }
         Some(self.sight.reach(position, position, position + 1))
@@ -183,8 +207,8 @@ impl Chunked {
 pub struct AttnDecode<const HEAD_SIZE: u32> {
     /// What both kernels know.
     pub chunked: Chunked,
-    /// `rows × heads × head size`, aligned to 16 bytes.
-    pub query: Global<f16>,
+    /// The rows' heads: of as many, and of this size.
+    pub turning: Turning,
 }
 
 impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
@@ -202,10 +226,16 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
         assert!(Self::KEY_LOTS.is_multiple_of(lots), "passes are of one size");
         lots
     };
-    /// Products of a warp's sixteen positions: of S two of two halves a lot, of O eight in two parts.
-    const PRODUCTS: u32 = 4 * Self::KEY_LOTS as u32 + 16 * Self::VALUE_LOTS as u32;
-    /// Loads of a lane for them: two keys and two queries a lot, and four values.
-    const LOADS: u32 = 4 * Self::KEY_LOTS as u32 + 4 * Self::VALUE_LOTS as u32;
+    /// Products of a warp's positions, twice sixteen: of S two of two halves a lot, of O eight in two parts.
+    const PRODUCTS: u32 = 2 * (4 * Self::KEY_LOTS as u32 + 16 * Self::VALUE_LOTS as u32);
+    /// Loads of a lane for them: of each sixteen two keys and four values a lot.
+    const LOADS: u32 = 2 * (2 * Self::KEY_LOTS as u32 + 4 * Self::VALUE_LOTS as u32);
+    /// f16 from one of the row's own heads to the next: an odd number of 32.
+    const HEAD_ROW: u32 = (HEAD_SIZE + 31) / 64 * 64 + 32;
+    /// f32 before the row's own heads.
+    const fn before_heads(group: u32) -> u32 {
+        SCALES + Self::WARPS * group * ROW
+    }
 }
 
 impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
@@ -225,13 +255,18 @@ impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
                 Count::Exactly(Self::PRODUCTS),
             )
             .since(80),
-            Occurrence::new("ld.global.v4.b32", Count::Exactly(Self::LOADS)),
-            Occurrence::new("bar.sync", Count::Exactly(2 * Self::VALUE_LOTS as u32 - 1)),
+            // The compiler has the second pass of the largest head twice: with the new key, and without.
+            Occurrence::new(
+                "ld.global.v4.b32",
+                if HEAD_SIZE == 256 { Count::AtLeast(Self::LOADS) } else { Count::Exactly(Self::LOADS) },
+            ),
+            Occurrence::new("bar.sync", Count::Exactly(2 * Self::VALUE_LOTS as u32)),
         ],
-        // Twelve warps on a multiprocessor.
-        registers: if HEAD_SIZE == 256 { 184 } else { 168 },
+        // Twelve warps on a multiprocessor; of eight in a block no more than eight.
+        registers: if HEAD_SIZE == 256 { 224 } else { 172 },
         local_memory: false,
     };
+    const REGISTER_LIMIT: Option<u32> = if HEAD_SIZE == 256 { None } else { Some(168) };
     const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
@@ -239,7 +274,7 @@ impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
         Launch {
             grid: Dim3 { x: chunks, y: kv_heads, z: rows },
             threads: Self::WARPS * WARP_LANES,
-            shared_bytes: (SCALES + Self::WARPS * group * ROW) * 4,
+            shared_bytes: Self::before_heads(group) * 4 + (group + 2) * Self::HEAD_ROW * 2,
         }
     }
 
@@ -249,9 +284,11 @@ impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
         let (first, end) = self.chunked.reach(position).unwrap_or((0, 0));
         let seen = end.saturating_sub(first);
         let queries = product([rows, heads, HEAD_SIZE]);
-        let cached = 2 * product([rows, seen, kv_heads, HEAD_SIZE]);
-        let read = 2 * (queries + cached) + self.chunked.place_bytes();
-        let written = self.chunked.part_bytes(position, HEAD_SIZE);
+        // All that is seen but the row's own position, which is not read from the cache.
+        let cached = 2 * product([rows, seen.saturating_sub(1), kv_heads, HEAD_SIZE]);
+        let read = self.turning.bytes(rows) + 2 * cached + self.chunked.place_bytes();
+        let new = 2 * product([rows, kv_heads, HEAD_SIZE]);
+        let written = self.chunked.part_bytes(position, HEAD_SIZE) + 2 * new;
         let multiplications = 2 * queries.saturating_mul(u64::from(seen));
         Some(Work::moving(read, written).multiplying(multiplications, Unit::TensorF16))
     }
@@ -273,24 +310,156 @@ type Keys = [[[u32; 4]; 2]; KEY_LOTS_AT_ONCE];
 /// A lane's values of sixteen positions: lots, positions.
 type Values = [[[u32; 4]; 4]; VALUE_LOTS];
 
+/// What goes into the heads that a warp turns.
+struct Additions {
+    /// Biases of queries.
+    biases: [Pairs; WARP_QUERIES],
+    /// The norm of all queries.
+    norm: Pairs,
+    /// Bias and norm of the new key or value.
+    of_new: [Pairs; 2],
+}
+
 /// What a block is to do. Positions are counted from the chunk's first.
 #[derive(Clone, Copy)]
 struct Task {
-    /// The KV head's first query head in the row.
-    query: Global<f16>,
     /// The KV head's keys at the chunk's first position.
     keys: Global<f16>,
     /// The KV head's values there.
     values: Global<f16>,
-    /// How far the row's own position lies behind the chunk's first.
+    /// How far the row's own position lies behind the chunk's first: it is in the chunk if that is below
+    /// [`CHUNK`].
     own: u32,
     /// The first position that the row sees.
     first: u32,
-    /// The position behind the last, at most 256.
-    end: u32,
+}
+
+impl Task {
+    /// The position behind the last that the row sees: none lies behind its own.
+    #[inline(always)]
+    const fn end(&self) -> u32 {
+        if self.own < CHUNK { self.own + 1 } else { CHUNK }
+    }
+
+    /// Whether a position's key and value are read from the cache.
+    #[inline(always)]
+    const fn is_cached(&self, position: u32) -> bool {
+        position < CHUNK && position < self.own
+    }
 }
 
 impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
+    /// The row's heads, of a size that the compiler knows.
+    #[inline(always)]
+    const fn own_heads(&self) -> Turning {
+        Turning { head_size: HEAD_SIZE, ..self.turning }
+    }
+
+    /// Query `i` of those that a warp turns, as one of the block's, if there is one.
+    #[inline(always)]
+    #[track_caller]
+    fn query_of_warp<S: Simt>(&self, s: S, i: usize) -> Option<u32> {
+        let head = s.warp() + i as u32 * Self::WARPS;
+        // The first is so anyway; said, it is known while compiling.
+        (head < MOST_GROUP && head < self.chunked.group).then_some(head)
+    }
+
+    /// Whether the warp turns the new key or the new value, and which of the block's heads that is.
+    #[inline(always)]
+    #[track_caller]
+    fn new_of_warp<S: Simt>(&self, s: S) -> Option<u32> {
+        let group = self.chunked.group;
+        let behind = s.warp().wrapping_sub(group) % Self::WARPS;
+        (behind < 2).then_some(group + behind)
+    }
+
+    /// A query of the block as one of the row.
+    #[inline(always)]
+    #[track_caller]
+    fn query_head<S: Simt>(&self, s: S, turning: Turning, head: u32) -> Head {
+        turning.query_head(s.block().y * self.chunked.group + head)
+    }
+
+    /// The new key or value of the block as one of the row.
+    #[inline(always)]
+    #[track_caller]
+    fn new_head<S: Simt>(&self, s: S, turning: Turning, head: u32) -> Head {
+        let kv_head = s.block().y;
+        if head == self.chunked.group { turning.key_head(kv_head) } else { turning.value_head(kv_head) }
+    }
+
+    /// What goes into the warp's heads besides, as far as no launch writes it.
+    ///
+    /// # Safety
+    /// The heads' rows keep their contract.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn additions<S: Simt>(&self, s: S, turning: Turning) -> Additions {
+        let mut all = Additions {
+            biases: [Turning::NO_PAIRS; WARP_QUERIES],
+            norm: Turning::NO_PAIRS,
+            of_new: [Turning::NO_PAIRS; 2],
+        };
+        // SAFETY: the caller's.
+        unsafe {
+            for i in 0..WARP_QUERIES {
+                if let Some(head) = self.query_of_warp(s, i) {
+                    all.biases[i] = turning.bias(s, self.query_head(s, turning, head));
+                }
+            }
+            all.norm = turning.norm(s, turning.query_head(0));
+            if let Some(head) = self.new_of_warp(s) {
+                let head = self.new_head(s, turning, head);
+                all.of_new = [turning.bias(s, head), turning.norm(s, head)];
+            }
+        }
+        all
+    }
+
+    /// Turns the warp's heads into shared memory, the new key and value also into the cache.
+    ///
+    /// # Safety
+    /// The task's memory is as it says, and the heads' rows keep their contract; there are angles for the
+    /// position.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn turn<S: Simt>(&self, s: S, task: Task, turning: Turning, besides: &Additions, position: u32) {
+        let (Chunked { cache, group, .. }, row) = (self.chunked, s.block().z);
+        let new = if task.own < CHUNK { self.new_of_warp(s) } else { None };
+        let mut starts = [Turning::NO_PAIRS; WARP_QUERIES];
+        let mut of_new = Turning::NO_PAIRS;
+        // SAFETY: the caller's; each element of a head has one lane.
+        unsafe {
+            for i in 0..WARP_QUERIES {
+                if let Some(head) = self.query_of_warp(s, i) {
+                    starts[i] = turning.start(s, self.query_head(s, turning, head), row);
+                }
+            }
+            if let Some(head) = new {
+                of_new = turning.start(s, self.new_head(s, turning, head), row);
+            }
+            let angles = turning.angles(s, position);
+            for i in 0..WARP_QUERIES {
+                if let Some(own) = self.query_of_warp(s, i) {
+                    let head = self.query_head(s, turning, own);
+                    let x = turning.turned(s, head, starts[i], [&besides.biases[i], &besides.norm], &angles);
+                    let to = self.own_head(s, own);
+                    turning.each(s, x, |element, x| s.store_shared(to.at(element), x));
+                }
+            }
+            if let Some(own) = new {
+                let head = self.new_head(s, turning, own);
+                let x = turning.turned(s, head, of_new, besides.of_new.each_ref(), &angles);
+                let cached = if own == group { task.keys } else { task.values };
+                let (to, cached) = (self.own_head(s, own), cached.row(task.own, cache.width));
+                turning.each(s, x, |element, x| {
+                    s.store_shared(to.at(element), x);
+                    s.store_global(cached.at(element.into()), x);
+                });
+            }
+        }
+    }
+
     /// The first of a warp's lots of O.
     #[inline(always)]
     const fn first_lot(warp: u32) -> u32 {
@@ -322,8 +491,30 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
         }
     }
 
+    /// The eight elements at `d` of one of the row's own heads, or zeros if they are none of the head's, or
+    /// the head does not count.
+    ///
+    /// # Safety
+    /// A head that counts has been turned, and a barrier lies between.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn load_own<S: Simt>(&self, s: S, head: u32, d: u32, counts: bool) -> [u32; 4] {
+        if counts && d < HEAD_SIZE {
+            // SAFETY: the caller's; rows of heads and `d` are multiples of 8.
+            unsafe { s.load_shared(self.own_head(s, head).at(d).cast()) }
+        } else {
+            [0; 4]
+        }
+    }
+
+    /// One of the row's own heads in shared memory.
+    #[inline(always)]
+    fn own_head<S: Simt>(&self, s: S, head: u32) -> Shared<f16> {
+        s.shared::<f32>().at(Self::before_heads(self.chunked.group)).cast().row(head, Self::HEAD_ROW)
+    }
+
     /// Sixteen keys, positions `base` and on: of each lot from `first` on a lane's part of the first eight
-    /// and of the others.
+    /// and of the others. Zeros for those that the cache does not have.
     ///
     /// # Safety
     /// The task's memory is as it says.
@@ -337,37 +528,44 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
             let d = (first + lot) as u32 * KEY_LOT + 8 * t;
             for half in 0..2 {
                 let position = base + 8 * half as u32 + g;
-                // SAFETY: the caller's; positions before the end are in the cache.
-                let load = unsafe { Self::load(s, task.keys, (position, stride), d, position < task.end) };
-                keys[lot][half] = load;
+                let counts = task.is_cached(position);
+                // SAFETY: the caller's.
+                keys[lot][half] = unsafe { Self::load(s, task.keys, (position, stride), d, counts) };
             }
         }
         keys
     }
 
     /// Adds the products of the queries with sixteen keys, of lots from `first` on, to the accumulators of
-    /// the first eight and of the others.
+    /// the first eight and of the others. The new key is put among them where it belongs.
     ///
     /// # Safety
-    /// The task's memory is as it says.
+    /// The row's own heads are turned.
     #[inline(always)]
     #[track_caller]
     unsafe fn scores<S: Simt>(
         &self,
         s: S,
         task: Task,
-        keys: &Keys,
-        first: usize,
+        keys: &mut Keys,
+        (base, first): (u32, usize),
         scores: &mut [[f32; 4]; 2],
     ) {
         let (g, t) = (group(s.lane()), place(s.lane()));
+        let heads = self.chunked.group;
+        for half in 0..2 {
+            if base + 8 * half as u32 + g == task.own {
+                for lot in 0..Self::KEY_LOTS_OF_A_PASS {
+                    let d = (first + lot) as u32 * KEY_LOT + 8 * t;
+                    // SAFETY: the caller's.
+                    keys[lot][half] = unsafe { self.load_own(s, heads, d, true) };
+                }
+            }
+        }
         for lot in 0..Self::KEY_LOTS_OF_A_PASS {
             let d = (first + lot) as u32 * KEY_LOT + 8 * t;
-            // SAFETY: the caller's; heads of the group are in the row.
-            let [low, high] = unsafe {
-                [g, g + 8]
-                    .map(|head| Self::load(s, task.query, (head, HEAD_SIZE), d, head < self.chunked.group))
-            };
+            // SAFETY: the caller's.
+            let [low, high] = unsafe { [g, g + 8].map(|head| self.load_own(s, head, d, head < heads)) };
             let even = [low[0], high[0], low[1], high[1]];
             let odd = [low[2], high[2], low[3], high[3]];
             for half in 0..2 {
@@ -390,7 +588,7 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
                 }
             }
         }
-        if base >= task.first && base + TILE <= task.end {
+        if base >= task.first && base + TILE <= task.end() {
             return;
         }
         let column = base + 2 * place(s.lane());
@@ -398,30 +596,36 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
             for i in 0..4 {
                 let position = column + 8 * half as u32 + (i as u32 & 1);
                 let seen = self.chunked.sight.reaches(distance(task.own, position));
-                if !seen || position >= task.end {
+                if !seen || position >= task.end() {
                     scores[half][i] = f32::NEG_INFINITY;
                 }
             }
         }
     }
 
-    /// Sixteen positions, from `base` on, of which the row sees some.
+    /// Sixteen positions, from `base` on, of which the row sees some, with the keys of the first pass and the
+    /// values. Whether they are the warp's first, the compiler knows: then O has no registers before.
     ///
     /// # Safety
-    /// The task's memory is as it says.
+    /// The task's memory is as it says; the row's own heads are turned.
     #[inline(always)]
     #[track_caller]
-    unsafe fn step<S: Simt>(&self, s: S, task: Task, base: u32, heads: &mut Heads) {
-        let mut values = [[[0; 4]; 4]; VALUE_LOTS];
+    unsafe fn step<S: Simt>(
+        &self,
+        s: S,
+        task: Task,
+        base: u32,
+        (mut keys, mut values): (Keys, Values),
+        heads: &mut Heads,
+    ) {
         let mut scores = [[0.0; 4]; 2];
         for first in (0..Self::KEY_LOTS).step_by(KEY_LOTS_AT_ONCE) {
             // SAFETY: the caller's.
             unsafe {
-                let keys = self.keys(s, task, base, first);
-                if first == 0 {
-                    values = self.values(s, task, base);
+                if first > 0 {
+                    keys = self.keys(s, task, base, first);
                 }
-                self.scores(s, task, &keys, first, &mut scores);
+                self.scores(s, task, &mut keys, (base, first), &mut scores);
             }
         }
         self.cap_and_mask(s, task, base, &mut scores);
@@ -455,30 +659,61 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
                 *x = [x[0] * factors[0], x[1] * factors[0], x[2] * factors[1], x[3] * factors[1]];
             }
         }
-        Self::accumulate(s, &scores, &values, heads);
+        // SAFETY: the caller's.
+        unsafe {
+            self.put_own_value(s, task, base, &mut values);
+            Self::accumulate(s, &scores, &values, heads);
+        }
     }
 
-    /// Sixteen values, positions `base` and on: of each of the warp's lots a lane's four positions.
+    /// Sixteen values, positions `base` and on: of each of the warp's lots a lane's four positions. Zeros for
+    /// those that the cache does not have.
     ///
     /// # Safety
     /// The task's memory is as it says.
     #[inline(always)]
     #[track_caller]
     unsafe fn values<S: Simt>(&self, s: S, task: Task, base: u32) -> Values {
-        let (g, t) = (group(s.lane()), place(s.lane()));
+        let g = group(s.lane());
         let stride = self.chunked.cache.width;
         let first = Self::first_lot(s.warp());
         let mut values = [[[0; 4]; 4]; VALUE_LOTS];
         for lot in 0..Self::VALUE_LOTS {
             let d = (first + lot as u32) * VALUE_LOT + 8 * g;
             for i in 0..4 {
-                let position = base + 2 * t + 8 * (i as u32 / 2) + i as u32 % 2;
-                let counts = position < task.end;
-                // SAFETY: the caller's; positions before the end are in the cache.
+                let position = Self::value_position(s, base, i);
+                let counts = task.is_cached(position);
+                // SAFETY: the caller's.
                 values[lot][i] = unsafe { Self::load(s, task.values, (position, stride), d, counts) };
             }
         }
         values
+    }
+
+    /// The lane's position `i` of the four whose values it has.
+    #[inline(always)]
+    #[track_caller]
+    fn value_position<S: Simt>(s: S, base: u32, i: usize) -> u32 {
+        base + 2 * place(s.lane()) + 8 * (i as u32 / 2) + i as u32 % 2
+    }
+
+    /// Puts the new value among sixteen from `base` on, if it belongs there.
+    ///
+    /// # Safety
+    /// The row's own heads are turned.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn put_own_value<S: Simt>(&self, s: S, task: Task, base: u32, values: &mut Values) {
+        let first = Self::first_lot(s.warp());
+        for i in 0..4 {
+            if Self::value_position(s, base, i) == task.own {
+                for lot in 0..Self::VALUE_LOTS {
+                    let d = (first + lot as u32) * VALUE_LOT + 8 * group(s.lane());
+                    // SAFETY: the caller's.
+                    values[lot][i] = unsafe { self.load_own(s, self.chunked.group + 1, d, true) };
+                }
+            }
+        }
     }
 
     /// O += P · V for sixteen positions.
@@ -503,7 +738,7 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
     /// The warps' parts put together, and the chunk written.
     ///
     /// # Safety
-    /// All threads of the block call this alike; shared memory is not in use.
+    /// All threads of the block call this alike; shared memory before the row's own heads is not in use.
     #[inline(always)]
     #[track_caller]
     unsafe fn finish<S: Simt>(&self, s: S, heads: &Heads) {
@@ -622,10 +857,13 @@ impl<S: Simt, const HEAD_SIZE: u32> Kernel<S> for AttnDecode<HEAD_SIZE> {
     unsafe fn run(self, s: S) {
         let Dim3 { x: chunk, y: kv_head, z: row } = s.block();
         s.let_next_begin();
-        s.wait_for_previous();
-        // SAFETY: a row of the grid's; a KV head's part of its query and of its cache; whether a block
-        // leaves, all of its threads decide alike.
+        // SAFETY: a row of the grid's; a KV head's part of the row and of its cache, of which positions before
+        // its own are written and its own is nobody else's; whether a block leaves, all of its threads decide
+        // alike, after they have waited.
         unsafe {
+            let turning = self.own_heads();
+            let besides = self.additions(s, turning);
+            s.wait_for_previous();
             let Some(LayerPlace { keys, values, position }) = self.chunked.cache.place(s, row) else {
                 return;
             };
@@ -636,23 +874,29 @@ impl<S: Simt, const HEAD_SIZE: u32> Kernel<S> for AttnDecode<HEAD_SIZE> {
             }
             let offset = u64::from(start) * u64::from(self.chunked.cache.width);
             let offset = offset + u64::from(kv_head * HEAD_SIZE);
-            let query = self.query.row(row, self.chunked.heads() * HEAD_SIZE);
             let task = Task {
-                query: query.row(kv_head * self.chunked.group, HEAD_SIZE),
                 keys: keys.at(offset),
                 values: values.at(offset),
                 own: position - start,
                 first: first.saturating_sub(start),
-                end: (end - start).min(CHUNK),
             };
+            let mut base = s.warp() / Self::PARTS * TILE;
+            // These two are the same for all lanes of the warp.
+            while base + TILE <= task.first {
+                base += TILES * TILE;
+            }
+            let (mut keys, mut values) = (self.keys(s, task, base, 0), self.values(s, task, base));
+            self.turn(s, task, turning, &besides, position);
+            s.barrier();
             let mut heads =
                 Heads { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [[[0.0; 4]; 8]; VALUE_LOTS] };
-            let mut base = s.warp() / Self::PARTS * TILE;
-            // The same for all lanes of the warp.
-            while base < task.end {
-                if base + TILE > task.first {
-                    self.step(s, task, base, &mut heads);
+            let mut is_first = true;
+            while base < task.end() {
+                if !is_first {
+                    (keys, values) = (self.keys(s, task, base, 0), self.values(s, task, base));
                 }
+                self.step(s, task, base, (keys, values), &mut heads);
+                is_first = false;
                 base += TILES * TILE;
             }
             self.finish(s, &heads);

@@ -2,6 +2,9 @@
 
 #![allow(unsafe_code, reason = "a kernel's body is unsafe: it trusts its launch")]
 
+mod heads;
 mod rope_kv;
 
-pub use rope_kv::{HeadRows, RopeKv};
+pub(crate) use heads::{Head, Pairs};
+pub use heads::{HeadRows, Turning};
+pub use rope_kv::RopeKv;

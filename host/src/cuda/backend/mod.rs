@@ -239,7 +239,7 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
     fn allocate(&mut self, context: usize, sequences: usize) -> Result<(), BackendError> {
         let (queue, config) = (&self.queue, self.model.config());
         self.sequences = None;
-        let step = step_shape(config, sequences, context);
+        let step = step_shape(config, config.rope, sequences, context);
         let GpuOptions { prompt, step: of_step } = self.options;
         let is_unpacked = [prompt, of_step].contains(&ActivationKind::F16Wgmma);
         let unpacked = if is_unpacked { self.weights.most_unpacked() } else { 0 };

@@ -15,7 +15,7 @@ use super::weights::{Layer, Matrix, Optional, Weights};
 use super::workspace::{KvCaches, Workspace};
 use crate::backend::Step;
 use crate::cuda::ops::{
-    self, AttentionShape, AttnShape, Cache, Delta, Heads, Output, PREFILL_HEAD_SIZES, RopeShape,
+    self, AttentionShape, AttnShape, Delta, Heads, Output, PREFILL_HEAD_SIZES, RopeShape,
 };
 use crate::cuda::{Buffer, Error, Queue, ViewMut};
 use crate::model::{Activation, Config, Rope, RopeTable};
@@ -87,7 +87,7 @@ pub(super) fn has_step_attention(config: &Config) -> bool {
 }
 
 /// The sizes of attention of a step in a layer without a window.
-pub(super) fn step_shape(config: &Config, rows: usize, context: usize) -> AttnShape {
+pub(super) fn step_shape(config: &Config, rope: Rope, rows: usize, context: usize) -> AttnShape {
     AttnShape {
         rows,
         kv_heads: config.kv_heads,
@@ -96,10 +96,13 @@ pub(super) fn step_shape(config: &Config, rows: usize, context: usize) -> AttnSh
         context,
         sight: Sight::new(true, 0),
         scaling: Scaling::new(config.attention_scale, config.attention_softcap.unwrap_or(0.0)),
+        pairs: rope.dims / 2,
+        order: rope.order,
+        epsilon: config.norm_epsilon,
     }
 }
 
-impl<Q: Queue> Pass<'_, Q> {
+impl<'a, Q: Queue> Pass<'a, Q> {
     /// All layers, for the tokens in the workspace at the places there.
     pub(super) fn layers(&mut self) -> Result<(), Error> {
         let (rows, weights, config) = (self.rows, self.weights, self.config);
@@ -205,22 +208,36 @@ impl<Q: Queue> Pass<'_, Q> {
             (&layer.value, &None, value.slice_mut(0..rows * kv_width)),
         ];
         products(queue, self.phase, kind, input, unpacked, rows, jobs)?;
-        self.turn(index, layer)?;
-
         let kind = self.kind([&layer.attention_output]);
-        with_rows!(kind, R => self.attend::<R>(index))?;
+        match self.phase {
+            Phase::Step { context } => with_rows!(kind, R => self.step::<R>(index, layer, context))?,
+            Phase::Prompt { sequence, start } => {
+                self.turn(index, layer)?;
+                self.attend(0..rows, sequence, start, index)?;
+                with_rows!(kind, R => self.convert::<R>(query_width))?;
+            }
+            Phase::Each(steps) => {
+                self.turn(index, layer)?;
+                for (row, step) in steps.iter().enumerate() {
+                    self.attend(row..row + 1, step.sequence, step.position, index)?;
+                }
+                with_rows!(kind, R => self.convert::<R>(query_width))?;
+            }
+        }
         let Workspace { input, unpacked, output, .. } = &mut *self.work;
         let out = output.slice_mut(0..rows * config.width);
         let job = (&layer.attention_output, &layer.attention_output_bias, out);
         products(queue, self.phase, kind, input, unpacked, rows, [job])
     }
 
+    /// The angles of a layer.
+    fn angles(&self, index: usize) -> &'a Angles {
+        if self.config.is_sliding(index) { self.angles_sliding } else { self.angles }
+    }
+
     /// Biases, norms and rotary embedding; keys and values go into the cache.
     fn turn(&mut self, index: usize, layer: &Layer) -> Result<(), Error> {
-        let (config, rows) = (self.config, self.rows);
-        let (query_width, kv_width) = (config.query_width(), config.kv_width());
-        let Workspace { query, key, value, turned, places, .. } = &mut *self.work;
-        let angles = if config.is_sliding(index) { self.angles_sliding } else { self.angles };
+        let (config, rows, angles) = (self.config, self.rows, self.angles(index));
         let shape = RopeShape {
             rows,
             heads: config.heads,
@@ -230,65 +247,41 @@ impl<Q: Queue> Pass<'_, Q> {
             order: angles.rope.order,
             epsilon: config.norm_epsilon,
         };
-        let parts = [
-            heads(query, rows, query_width, &layer.query_bias, &layer.query_norm),
-            heads(key, rows, kv_width, &layer.key_bias, &layer.key_norm),
-            heads(value, rows, kv_width, &layer.value_bias, &None),
-        ];
-        let KvCaches { keys, values, .. } = &mut *self.caches;
-        let cache = Cache {
-            keys: keys.view_mut(),
-            values: values.view_mut(),
-            places: places.slice(0..rows),
-            layer: index,
-        };
-        let out = turned.slice_mut(0..rows * query_width);
+        let Workspace { query, key, value, turned, places, .. } = &mut *self.work;
+        let parts = heads([query, key, value], rows, config, layer);
+        let cache = self.caches.layer(places.slice(0..rows), index);
+        let out = turned.slice_mut(0..rows * config.query_width());
         ops::rope_kv(self.queue, out, parts, cache, angles.table.view(), shape)
     }
 
-    /// Attention of all rows, as what the product behind it reads.
-    fn attend<R: Rows>(&mut self, index: usize) -> Result<(), Error> {
-        let (queue, config, rows) = (self.queue, self.config, self.rows);
-        let width = config.query_width();
+    /// The same and attention of rows of a step, as what the product behind it reads.
+    fn step<R: Rows>(&mut self, index: usize, layer: &Layer, context: usize) -> Result<(), Error> {
+        let (config, rows, angles) = (self.config, self.rows, self.angles(index));
         let window = config.window(index).unwrap_or(0);
-        let context = match self.phase {
-            Phase::Step { context } => context,
-            Phase::Prompt { sequence, start } => {
-                self.attend_rows(0..rows, sequence, start, (index, window))?;
-                return self.convert::<R>(width);
-            }
-            Phase::Each(steps) => {
-                for (row, step) in steps.iter().enumerate() {
-                    self.attend_rows(row..row + 1, step.sequence, step.position, (index, window))?;
-                }
-                return self.convert::<R>(width);
-            }
-        };
-        let Workspace { turned, parts, input, places, .. } = &mut *self.work;
         let shape = AttnShape {
             // A window beyond every position is none.
             sight: Sight::new(true, window.min(i32::MAX as usize) as u32),
-            ..step_shape(config, rows, context)
+            ..step_shape(config, angles.rope, rows, context)
         };
-        let KvCaches { keys, values, .. } = &*self.caches;
-        let places = places.slice(0..rows);
-        let cache = Cache { keys: keys.view(), values: values.view(), places, layer: index };
-        let out = R::target(input.rows_mut::<R>(rows, width));
+        let Workspace { query, key, value, parts, input, places, .. } = &mut *self.work;
+        let heads = heads([query, key, value], rows, config, layer);
+        let cache = self.caches.layer(places.slice(0..rows), index);
+        let out = R::target(input.rows_mut::<R>(rows, config.query_width()));
         let parts = parts.slice_mut(0..shape.workspace());
-        ops::attn_decode(queue, out, turned.slice(0..rows * width), cache, parts, shape)
+        ops::attn_decode(self.queue, out, heads, cache, angles.table.view(), parts, shape)
     }
 
     /// Attention of rows of one sequence at positions that follow each other.
-    fn attend_rows(
+    fn attend(
         &mut self,
         rows: Range<usize>,
         sequence: usize,
         start: usize,
-        (index, window): (usize, usize),
+        index: usize,
     ) -> Result<(), Error> {
         let (config, width) = (self.config, self.config.query_width());
         let shape = AttentionShape {
-            window,
+            window: config.window(index).unwrap_or(0),
             scale: config.attention_scale,
             softcap: config.attention_softcap.unwrap_or(0.0),
             ..AttentionShape::prompt(rows.len(), start, [config.heads, config.kv_heads, config.head_dim])
@@ -336,20 +329,25 @@ impl<Q: Queue> Pass<'_, Q> {
     }
 }
 
-/// Rows of heads as a product left them.
+/// Queries, keys and values as products left them, and what becomes of them in a layer.
 fn heads<'a>(
-    rows: &'a Buffer<f32>,
+    [query, key, value]: [&'a Buffer<f32>; 3],
     count: usize,
-    width: usize,
-    bias: &'a Optional,
-    norm: &'a Optional,
-) -> Heads<'a> {
-    Heads {
+    config: &Config,
+    layer: &'a Layer,
+) -> [Heads<'a>; 3] {
+    let heads = |rows: &'a Buffer<f32>, width, bias: &'a Optional, norm: Option<&'a Buffer<f32>>| Heads {
         rows: rows.slice(0..count * width),
         stride: width,
         bias: bias.as_ref().map(Buffer::view),
-        norm: norm.as_ref().map(Buffer::view),
-    }
+        norm: norm.map(Buffer::view),
+    };
+    let (query_width, kv_width) = (config.query_width(), config.kv_width());
+    [
+        heads(query, query_width, &layer.query_bias, layer.query_norm.as_ref()),
+        heads(key, kv_width, &layer.key_bias, layer.key_norm.as_ref()),
+        heads(value, kv_width, &layer.value_bias, None),
+    ]
 }
 
 /// A matrix, what is added to each row of its product, and where that goes.

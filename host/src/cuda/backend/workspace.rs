@@ -5,8 +5,8 @@ use gpu::product::PanelF16;
 use half::f16;
 
 use super::rows::RowsBuffer;
-use crate::cuda::ops::{AttnShape, argmax_workspace};
-use crate::cuda::{Buffer, Error, Queue};
+use crate::cuda::ops::{AttnShape, Cache, argmax_workspace};
+use crate::cuda::{Buffer, Error, Queue, View, ViewMut};
 use crate::model::Config;
 
 /// The most prompt tokens in one pass: more make the products no faster.
@@ -45,6 +45,15 @@ impl KvCaches {
     pub(super) fn byte_len(config: &Config, context: usize, sequences: usize) -> u128 {
         let elements = config.layers as u128 * context as u128 * config.kv_width() as u128;
         2 * size_of::<f16>() as u128 * sequences as u128 * elements
+    }
+
+    /// A layer, to be written for rows at these places.
+    pub(super) fn layer<'a>(
+        &'a mut self,
+        places: View<'a, KvPlace>,
+        layer: usize,
+    ) -> Cache<'a, ViewMut<'a, f16>> {
+        Cache { keys: self.keys.view_mut(), values: self.values.view_mut(), places, layer }
     }
 
     /// Where a position of a sequence stands.

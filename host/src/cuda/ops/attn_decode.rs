@@ -5,13 +5,14 @@ use std::marker::PhantomData;
 use gpu::attention::{AttnCombine, AttnDecode, CHUNK, Chunked, MOST_GROUP, Scaling, Sight};
 use half::f16;
 
-use super::{Cache, Check, RowsMut};
+use super::{Cache, Check, Heads, RopeShape, RowsMut};
 use crate::cuda::{Error, Queue, View, ViewMut};
+use crate::model::RopeOrder;
 
 /// The sizes of [`attn_decode`].
 #[derive(Clone, Copy, Debug)]
 pub struct AttnShape {
-    /// Rows, each of a sequence of its own or not.
+    /// Rows, each of a sequence of its own.
     pub rows: usize,
     /// KV heads.
     pub kv_heads: usize,
@@ -27,6 +28,12 @@ pub struct AttnShape {
     pub sight: Sight,
     /// What becomes of the products of queries and keys.
     pub scaling: Scaling,
+    /// Pairs of a head that turn.
+    pub pairs: usize,
+    /// Which elements are a pair.
+    pub order: RopeOrder,
+    /// Added to the mean of squares in norms of heads.
+    pub epsilon: f32,
 }
 
 impl AttnShape {
@@ -41,23 +48,34 @@ impl AttnShape {
         let parts = self.rows.saturating_mul(self.kv_heads * self.group).saturating_mul(self.chunks());
         parts.saturating_mul(self.head_size + 2)
     }
+
+    /// The sizes of a [`rope_kv`](super::rope_kv) of the same rows.
+    #[must_use]
+    pub const fn rope(&self) -> RopeShape {
+        let Self { rows, kv_heads, group, head_size, pairs, order, epsilon, .. } = *self;
+        RopeShape { rows, heads: kv_heads.saturating_mul(group), kv_heads, head_size, pairs, order, epsilon }
+    }
 }
 
-/// Attention of rows of queries, `rows × heads × head size`, each over the positions of its sequence up to
-/// its own, which are in the cache. `out` is `rows` rows of `heads × head size`.
+/// Attention of rows, each over the positions of its sequence up to its own. Their heads, queries, keys and
+/// values, come as products leave them, and become first what [`rope_kv`](super::rope_kv) makes of them; keys
+/// and values go into the cache, which has all earlier positions. `out` is `rows` rows of
+/// `heads × head size`.
 ///
-/// A row that does not stand in its context, or stands behind the shape's, is left as it was.
+/// A row that does not stand in its context, or stands behind the shape's or behind the angles, is left as it
+/// was. Of rows of one sequence what they see of each other is not defined.
 ///
 /// # Errors
-/// [`Error::Contract`] unless `out` and `query` have the elements of the shape, `workspace` has those of
+/// [`Error::Contract`] unless `out` has the elements of the shape, `workspace` has those of
 /// [`AttnShape::workspace`], the head size is 64, 80, 96, 128 or 256, at most 16 query heads share a KV head, a
-/// row's values are a multiple of 4 (f16: 8, q8: 32), all are aligned to 16 bytes, and there are at most
-/// 65,535 rows; those of a launch.
+/// row's values are a multiple of 4 (f16: 8, q8: 32), out, workspace and cache are aligned to 16 bytes, there
+/// are at most 65,535 rows, and the rest is as `rope_kv` wants it; those of a launch.
 pub fn attn_decode<O: RowsMut>(
     queue: &impl Queue,
     out: O,
-    query: View<'_, f16>,
-    cache: Cache<'_, View<'_, f16>>,
+    heads: [Heads<'_>; 3],
+    cache: Cache<'_, ViewMut<'_, f16>>,
+    angles: View<'_, [f32; 2]>,
     workspace: ViewMut<'_, f32>,
     shape: AttnShape,
 ) -> Result<(), Error> {
@@ -69,11 +87,11 @@ pub fn attn_decode<O: RowsMut>(
     let head_size = check.count(shape.head_size, "the head size", 256)?;
     check.count(shape.context, "the context", i32::MAX.unsigned_abs())?;
     let chunks = check.count(shape.chunks(), "chunks", u32::MAX)?;
+    let (turning, positions) = check.turning(&heads, angles, &shape.rope())?;
     let heads = u64::from(kv_heads) * u64::from(group);
     let cache = check.cache(&cache, rows, u64::from(kv_heads) * u64::from(head_size))?;
     let width = check.count(shape.kv_heads * shape.group * shape.head_size, "a row", u32::MAX)?;
     let out = check.rows(&out, rows, width)?;
-    check.view(&query, "query", u64::from(rows) * u64::from(width), 16)?;
     check.view(&workspace, "the workspace", shape.workspace() as u64, 16)?;
     let parts = u64::from(rows) * heads * u64::from(chunks);
     let chunked = Chunked {
@@ -82,21 +100,22 @@ pub fn attn_decode<O: RowsMut>(
         cache,
         rows,
         chunks,
+        positions,
         kv_heads,
         group,
         sight: shape.sight,
         scaling: shape.scaling,
     };
-    let query = query.start();
-    // SAFETY: lengths, alignment and limits were just checked; out and the workspace are borrowed alone;
-    // the kernels check what places say, and the second reads of the workspace what the first has written.
+    // SAFETY: lengths, alignment and limits were just checked; out, the cache and the workspace are borrowed
+    // alone; the kernels check what places say, and the second reads of the workspace what the first has
+    // written.
     unsafe {
         match head_size {
-            64 => queue.launch(AttnDecode::<64> { chunked, query }),
-            80 => queue.launch(AttnDecode::<80> { chunked, query }),
-            96 => queue.launch(AttnDecode::<96> { chunked, query }),
-            128 => queue.launch(AttnDecode::<128> { chunked, query }),
-            256 => queue.launch(AttnDecode::<256> { chunked, query }),
+            64 => queue.launch(AttnDecode::<64> { chunked, turning }),
+            80 => queue.launch(AttnDecode::<80> { chunked, turning }),
+            96 => queue.launch(AttnDecode::<96> { chunked, turning }),
+            128 => queue.launch(AttnDecode::<128> { chunked, turning }),
+            256 => queue.launch(AttnDecode::<256> { chunked, turning }),
             _ => check.that(false, || format!("the head size is {head_size}, not 64, 80, 96, 128 or 256")),
         }?;
         queue.launch(AttnCombine::<O::Kind> { chunked, out, head_size, kind: PhantomData })

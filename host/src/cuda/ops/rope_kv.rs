@@ -1,6 +1,7 @@
 //! The launch of `gpu::position::RopeKv`.
 
-use gpu::position::{HeadRows, RopeKv};
+use gpu::position::{HeadRows, RopeKv, Turning};
+use gpu::simt::Contract;
 use half::f16;
 
 use super::{Cache, Check};
@@ -53,59 +54,72 @@ pub struct RopeShape {
 pub fn rope_kv(
     queue: &impl Queue,
     out: ViewMut<'_, f16>,
-    [query, key, value]: [Heads<'_>; 3],
+    heads: [Heads<'_>; 3],
     cache: Cache<'_, ViewMut<'_, f16>>,
     angles: View<'_, [f32; 2]>,
     shape: RopeShape,
 ) -> Result<(), Error> {
     let check = Check::<RopeKv>::new(queue);
     let rows = check.count(shape.rows, "rows", i32::MAX.unsigned_abs())?;
-    let heads = check.count(shape.heads, "query heads", RopeKv::MOST_SLOTS)?;
-    let kv_heads = check.count(shape.kv_heads, "KV heads", RopeKv::MOST_SLOTS)?;
-    let slots = u64::from(heads) + 2 * u64::from(kv_heads);
-    check.that(slots <= u64::from(RopeKv::MOST_SLOTS), || {
-        format!("a row has {slots} heads, the most is {}", RopeKv::MOST_SLOTS)
-    })?;
-    let head_size = check.count(shape.head_size, "the head size", RopeKv::MOST_HEAD_SIZE)?;
-    check.that(head_size.is_multiple_of(2), || format!("the head size is {head_size}, which is odd"))?;
-    let pairs = check.count(shape.pairs, "pairs", head_size / 2)?;
-    check.view(&out, "out", u64::from(rows) * u64::from(heads * head_size), 2)?;
-    let cache = check.cache(&cache, rows, u64::from(kv_heads) * u64::from(head_size))?;
-    // Without pairs there is nothing to look up.
-    let positions = angles.len().checked_div(shape.pairs).unwrap_or(u32::MAX as usize);
-    let positions = check.count(positions, "positions", u32::MAX)?;
-    check.view(&angles, "angles", u64::from(positions) * u64::from(pairs), 8)?;
-    let head_rows = |part: &Heads<'_>, name: &str, heads: u32| -> Result<HeadRows, Error> {
-        let width = heads * head_size;
-        let optional = |view: Option<View<'_, f32>>, what, elements: u32| {
-            check.optional(view, &format!("{name}'s {what}"), elements.into(), 4)
-        };
-        check.view(&part.rows, name, check.strided(rows, width, part.stride)?, 4)?;
-        Ok(HeadRows {
-            start: part.rows.start(),
-            stride: part.stride as u64,
-            bias: optional(part.bias, "bias", width)?,
-            norm: optional(part.norm, "norm", head_size)?,
-        })
-    };
-    check.that(value.norm.is_none(), || "values have no norm".to_owned())?;
-    let arguments = RopeKv {
-        out: out.start(),
-        query: head_rows(&query, "query", heads)?,
-        key: head_rows(&key, "key", kv_heads)?,
-        value: head_rows(&value, "value", kv_heads)?,
-        cache,
-        angles: angles.start(),
-        positions,
-        rows,
-        heads,
-        kv_heads,
-        head_size,
-        pairs,
-        halves: u32::from(shape.order == RopeOrder::Halves),
-        epsilon: shape.epsilon,
-    };
+    let (turning, positions) = check.turning(&heads, angles, &shape)?;
+    let width = u64::from(turning.heads * turning.head_size);
+    check.view(&out, "out", u64::from(rows) * width, 2)?;
+    let cache = check.cache(&cache, rows, u64::from(turning.kv_heads) * u64::from(turning.head_size))?;
+    let arguments = RopeKv { out: out.start(), turning, cache, positions, rows };
     // SAFETY: lengths, alignment and limits were just checked; out and the cache are borrowed alone; the
     // kernel checks what places say.
     unsafe { queue.launch(arguments) }
+}
+
+impl<K: Contract> Check<K> {
+    /// Heads to be turned, queries, keys and values, and how many positions there are angles for.
+    pub(super) fn turning(
+        &self,
+        heads: &[Heads<'_>; 3],
+        angles: View<'_, [f32; 2]>,
+        shape: &RopeShape,
+    ) -> Result<(Turning, u32), Error> {
+        let [query, key, value] = heads;
+        let rows = self.count(shape.rows, "rows", i32::MAX.unsigned_abs())?;
+        let heads = self.count(shape.heads, "query heads", RopeKv::MOST_SLOTS)?;
+        let kv_heads = self.count(shape.kv_heads, "KV heads", RopeKv::MOST_SLOTS)?;
+        let slots = u64::from(heads) + 2 * u64::from(kv_heads);
+        self.that(slots <= u64::from(RopeKv::MOST_SLOTS), || {
+            format!("a row has {slots} heads, the most is {}", RopeKv::MOST_SLOTS)
+        })?;
+        let head_size = self.count(shape.head_size, "the head size", Turning::MOST_HEAD_SIZE)?;
+        self.that(head_size.is_multiple_of(2), || format!("the head size is {head_size}, which is odd"))?;
+        let pairs = self.count(shape.pairs, "pairs", head_size / 2)?;
+        // Without pairs there is nothing to look up.
+        let positions = angles.len().checked_div(shape.pairs).unwrap_or(u32::MAX as usize);
+        let positions = self.count(positions, "positions", u32::MAX)?;
+        self.view(&angles, "angles", u64::from(positions) * u64::from(pairs), 8)?;
+        let head_rows = |part: &Heads<'_>, name: &str, heads: u32| -> Result<HeadRows, Error> {
+            let width = heads * head_size;
+            let optional = |view: Option<View<'_, f32>>, what, elements: u32| {
+                self.optional(view, &format!("{name}'s {what}"), elements.into(), 4)
+            };
+            self.view(&part.rows, name, self.strided(rows, width, part.stride)?, 4)?;
+            Ok(HeadRows {
+                start: part.rows.start(),
+                stride: part.stride as u64,
+                bias: optional(part.bias, "bias", width)?,
+                norm: optional(part.norm, "norm", head_size)?,
+            })
+        };
+        self.that(value.norm.is_none(), || "values have no norm".to_owned())?;
+        let turning = Turning {
+            query: head_rows(query, "query", heads)?,
+            key: head_rows(key, "key", kv_heads)?,
+            value: head_rows(value, "value", kv_heads)?,
+            angles: angles.start(),
+            heads,
+            kv_heads,
+            head_size,
+            pairs,
+            halves: u32::from(shape.order == RopeOrder::Halves),
+            epsilon: shape.epsilon,
+        };
+        Ok((turning, positions))
+    }
 }

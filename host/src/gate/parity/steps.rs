@@ -5,13 +5,15 @@ use gpu::product::PanelF16;
 use half::f16;
 
 use super::Parity;
-use super::trial::{Red, Trial};
-use crate::cuda::Queue;
-use crate::cuda::ops::{self, AttnShape, Cache, PREFILL_HEAD_SIZES};
+use super::rope::RopePart;
+use super::trial::{Red, Trial, read};
+use crate::cuda::ops::{self, AttnShape, Cache, Heads, PREFILL_HEAD_SIZES};
+use crate::cuda::{Error, Queue};
 use crate::experiment::PARITY;
 use crate::gate::form::{Form, Q8};
 use crate::gate::guarded::Guarded;
 use crate::gate::random::{Random, uniform};
+use crate::model::RopeOrder;
 
 /// Rows of generated tokens, each with a cache of its own.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +32,12 @@ pub struct StepProblem<'a> {
     pub window: u32,
     /// What scores are capped at; 0: nothing.
     pub softcap: f32,
+    /// Pairs that turn.
+    pub pairs: usize,
+    /// Which elements are a pair.
+    pub order: RopeOrder,
+    /// Whether heads have biases.
+    pub bias: bool,
 }
 
 /// Layers of each cache.
@@ -37,15 +45,67 @@ pub const LAYERS: usize = 2;
 /// The layer in question.
 pub const LAYER: usize = 1;
 
-/// Queries of all rows, and a cache for each: what is behind a row's position is NaN.
+/// The heads of all rows, and a cache for each: a row's own position and what is behind it is all ones, as
+/// memory that nobody has written.
 #[derive(Clone, Debug)]
 pub struct StepInputs {
-    /// `rows × heads × head size`.
-    pub query: Vec<f16>,
+    /// Queries, keys and values.
+    pub heads: [RopePart; 3],
+    /// Cosine and sine, `context × pairs`.
+    pub angles: Vec<[f32; 2]>,
     /// `rows × layers × context × KV heads × head size`.
     pub keys: Vec<f16>,
     /// As `keys`.
     pub values: Vec<f16>,
+}
+
+/// [`StepInputs::heads`] in a queue's memory.
+#[derive(Debug)]
+pub struct StepHeads([HeadsPart; 3]);
+
+#[derive(Debug)]
+struct HeadsPart {
+    rows: Guarded<f32>,
+    stride: usize,
+    bias: Option<Guarded<f32>>,
+    norm: Option<Guarded<f32>>,
+}
+
+impl HeadsPart {
+    fn upload(part: &RopePart, queue: &impl Queue) -> Result<Self, Error> {
+        let input = |name, values: &[f32]| Guarded::input(queue, name, values, 4);
+        Ok(Self {
+            rows: input("rows", &part.rows)?,
+            stride: part.stride,
+            bias: part.bias.as_deref().map(|bias| input("bias", bias)).transpose()?,
+            norm: part.norm.as_deref().map(|norm| input("norm", norm)).transpose()?,
+        })
+    }
+}
+
+impl StepInputs {
+    /// Uploads the heads.
+    ///
+    /// # Errors
+    /// If there is no memory for them.
+    pub fn upload(&self, queue: &impl Queue) -> Result<StepHeads, Error> {
+        let [query, key, value] = &self.heads;
+        let upload = |part| HeadsPart::upload(part, queue);
+        Ok(StepHeads([upload(query)?, upload(key)?, upload(value)?]))
+    }
+}
+
+impl StepHeads {
+    /// As launchers take them.
+    #[must_use]
+    pub fn heads(&self) -> [Heads<'_>; 3] {
+        self.0.each_ref().map(|part| Heads {
+            rows: part.rows.view(),
+            stride: part.stride,
+            bias: part.bias.as_ref().map(Guarded::view),
+            norm: part.norm.as_ref().map(Guarded::view),
+        })
+    }
 }
 
 impl StepProblem<'_> {
@@ -58,6 +118,9 @@ impl StepProblem<'_> {
         head_size: 64,
         window: 0,
         softcap: 0.0,
+        pairs: 20,
+        order: RopeOrder::Halves,
+        bias: true,
     };
 
     fn kv_width(&self) -> usize {
@@ -86,6 +149,9 @@ impl StepProblem<'_> {
             context: self.context,
             sight: Sight::new(true, self.window),
             scaling: Scaling::new(self.scale(), self.softcap),
+            pairs: self.pairs,
+            order: self.order,
+            epsilon: 1e-6,
         }
     }
 
@@ -94,40 +160,90 @@ impl StepProblem<'_> {
         (row * LAYERS + LAYER) * self.context * self.kv_width()
     }
 
-    /// Numbers from -1 to 1.
+    /// Numbers from -1 to 1. Heads are multiples of 2^-10, also after their biases, and angles are right ones:
+    /// so what is turned is exact, and attention has nothing but errors of its own.
     pub fn random(&self, random: &mut Random) -> StepInputs {
+        let rows = self.positions.len();
+        let mut steps = |len: usize, most: f64| -> Vec<f32> {
+            (0..len)
+                .map(|_| (most * 1024.0 * (2.0 * uniform(random) - 1.0)).round() as f32 / 1024.0)
+                .collect()
+        };
+        let mut part = |heads: usize, gap: usize, turns: bool| {
+            let (width, stride) = (heads * self.head_size, heads * self.head_size + gap);
+            let bias = self.bias.then(|| steps(width, 0.5));
+            let mut numbers = steps(rows * stride - gap, 1.0);
+            for (i, x) in numbers.iter_mut().enumerate() {
+                *x -= bias.as_ref().filter(|_| i % stride < width).map_or(0.0, |bias| bias[i % stride]);
+            }
+            RopePart { heads, stride, rows: numbers, bias, norm: None, turns }
+        };
+        let heads = [
+            part(self.kv_heads * self.group, 3, true),
+            part(self.kv_heads, 0, true),
+            part(self.kv_heads, 5, false),
+        ];
+        let mut turn =
+            || [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]][(4.0 * uniform(random)) as usize % 4];
+        let angles = (0..self.context * self.pairs).map(|_| turn()).collect();
         let mut numbers =
             |len: usize| (0..len).map(|_| f16::from_f64(2.0 * uniform(random) - 1.0)).collect::<Vec<_>>();
-        let len = self.positions.len() * LAYERS * self.context * self.kv_width();
-        let mut caches = [(); 2].map(|()| vec![f16::NAN; len]);
+        let len = rows * LAYERS * self.context * self.kv_width();
+        let mut caches = [(); 2].map(|()| vec![f16::from_bits(u16::MAX); len]);
         for (row, &position) in self.positions.iter().enumerate() {
             for cache in &mut caches {
-                let seen = self.layer(row)..self.layer(row) + (position + 1) * self.kv_width();
+                let seen = self.layer(row)..self.layer(row) + position * self.kv_width();
                 cache[seen.clone()].copy_from_slice(&numbers(seen.len()));
             }
         }
         let [keys, values] = caches;
-        StepInputs { query: numbers(self.positions.len() * self.width()), keys, values }
+        StepInputs { heads, angles, keys, values }
+    }
+
+    /// A row's heads in f64, turned: queries, keys, values.
+    fn turned(&self, inputs: &StepInputs, row: usize) -> [Vec<f64>; 3] {
+        let angles = &inputs.angles[self.positions[row] * self.pairs..][..self.pairs];
+        let rope = self.shape().rope();
+        let exact =
+            |part: &RopePart| part.reference(row, &rope, angles).into_iter().map(|(x, _)| x).collect();
+        inputs.heads.each_ref().map(exact)
+    }
+
+    /// The caches with each row's new key and value.
+    #[must_use]
+    pub fn caches_after(&self, inputs: &StepInputs) -> [Vec<f16>; 2] {
+        let mut caches = [inputs.keys.clone(), inputs.values.clone()];
+        for (row, &position) in self.positions.iter().enumerate() {
+            let [_, key, value] = self.turned(inputs, row);
+            let at = self.layer(row) + position * self.kv_width();
+            for (cache, new) in caches.iter_mut().zip([key, value]) {
+                let new = new.into_iter().map(f16::from_f64);
+                cache[at..at + self.kv_width()].iter_mut().zip(new).for_each(|(to, new)| *to = new);
+            }
+        }
+        caches
     }
 
     /// A row in f64.
     #[must_use]
     pub fn reference(&self, inputs: &StepInputs, row: usize) -> Vec<f64> {
+        let [queries, ..] = self.turned(inputs, row);
+        let [keys, values] = self.caches_after(inputs);
         let mut out = vec![0.0; self.width()];
         let first = match self.window as usize {
             0 => 0,
             window => (self.positions[row] + 1).saturating_sub(window),
         };
         for (head, out) in out.chunks_mut(self.head_size).enumerate() {
-            let query = &inputs.query[row * self.width() + head * self.head_size..][..self.head_size];
+            let query = &queries[head * self.head_size..][..self.head_size];
             let at = |cache: &[f16], position: usize| -> Vec<f64> {
                 let start = self.layer(row) + position * self.kv_width() + head / self.group * self.head_size;
                 cache[start..start + self.head_size].iter().map(|x| x.to_f64()).collect()
             };
             let scores: Vec<f64> = (first..=self.positions[row])
                 .map(|position| {
-                    let key = at(&inputs.keys, position);
-                    let product: f64 = query.iter().zip(key).map(|(q, k)| q.to_f64() * k).sum();
+                    let key = at(&keys, position);
+                    let product: f64 = query.iter().zip(key).map(|(q, k)| q * k).sum();
                     let score = product * f64::from(self.scale());
                     match f64::from(self.softcap) {
                         0.0 => score,
@@ -139,7 +255,7 @@ impl StepProblem<'_> {
             let sum: f64 = scores.iter().map(|score| (score - most).exp()).sum();
             for (score, position) in scores.iter().zip(first..) {
                 let weight = (score - most).exp() / sum;
-                for (out, value) in out.iter_mut().zip(at(&inputs.values, position)) {
+                for (out, value) in out.iter_mut().zip(at(&values, position)) {
                     *out += weight * value;
                 }
             }
@@ -166,18 +282,27 @@ impl StepProblem<'_> {
             "positions {positions:?}, {group} heads to each of {kv_heads}, window {window}, cap {softcap}"
         );
         let (inputs, shape) = (self.random(&mut trial.random), self.shape());
-        let query = trial.input("query", &inputs.query, 16)?;
-        let keys = trial.input("keys", &inputs.keys, 16)?;
-        let values = trial.input("values", &inputs.values, 16)?;
+        let heads = inputs.upload(trial.queue())?;
+        let angles = trial.input("angles", &inputs.angles, 8)?;
         let places = trial.input("places", &self.places(), 16)?;
-        let width = self.width();
+        let (width, after) = (self.width(), self.caches_after(&inputs));
         let out = trial.output(&case, F::elements(positions.len(), width), 16, |queue, out| {
             let mut workspace = Guarded::<f32>::output(queue, "workspace", shape.workspace(), 16)?;
-            let cache =
-                Cache { keys: keys.view(), values: values.view(), places: places.view(), layer: LAYER };
-            ops::attn_decode(queue, F::target(out), query.view(), cache, workspace.view_mut(), shape)?;
+            let cached = |name, cache: &[f16]| Guarded::in_out(queue, name, cache, 16);
+            let mut caches = [cached("keys", &inputs.keys)?, cached("values", &inputs.values)?];
+            let [keys, values] = caches.each_mut().map(Guarded::view_mut);
+            let cache = Cache { keys, values, places: places.view(), layer: LAYER };
+            let (angles, workspace_mut) = (angles.view(), workspace.view_mut());
+            ops::attn_decode(queue, F::target(out), heads.heads(), cache, angles, workspace_mut, shape)?;
             queue.synchronize()?;
-            super::trial::read(&case, &workspace).map(drop)
+            for (cache, after) in caches.iter().zip(&after) {
+                let found = read(&case, cache)?;
+                if let Some(i) = found.iter().zip(after).position(|(a, b)| !same(*a, *b)) {
+                    let what = format!("[{i}] of a cache is {}, expected {}", found[i], after[i]);
+                    return Err(Red::wrong(&case, what));
+                }
+            }
+            read(&case, &workspace).map(drop)
         })?;
         let found = F::values(&out, [positions.len(), width]).map_err(|what| Red::wrong(&case, what))?;
         let expected: Vec<f64> = (0..positions.len()).flat_map(|row| self.reference(&inputs, row)).collect();
@@ -185,6 +310,12 @@ impl StepProblem<'_> {
             PARITY + F::rounding(&expected[i / width * width..][..width], i % width)
         })
     }
+}
+
+/// Whether two elements of a cache have the same bits, or are zeros.
+#[must_use]
+pub fn same(a: f16, b: f16) -> bool {
+    a.to_bits() == b.to_bits() || (a == f16::ZERO && b == f16::ZERO)
 }
 
 /// A kernel.
@@ -243,11 +374,12 @@ impl Parity for StepAttention {
             StepProblem { group: 1, positions: &[127, 0, 128], kv_heads: 1, context: 129, ..base },
             // A window that begins in the middle of a chunk.
             StepProblem { window: 20, positions: &[190, 10], kv_heads: 1, ..base },
-            StepProblem { softcap: 2.0, positions: &[77], group: 7, ..base },
+            StepProblem { softcap: 2.0, positions: &[77], group: 7, order: RopeOrder::Interleaved, ..base },
         ];
         let more = [
             base,
             StepProblem { group: 16, kv_heads: 1, positions: &[40], context: 41, ..base },
+            StepProblem { pairs: head_size / 2, bias: false, positions: &[63, 64], kv_heads: 1, ..base },
             StepProblem { group: 9, positions: &[64, 129], ..base },
             // One that begins with a chunk.
             StepProblem { window: 63, positions: &[190, 191], kv_heads: 1, ..base },
