@@ -136,11 +136,12 @@ impl Job {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Matvec<P, const ROWS: usize> {
-    /// What weights there are, and where their products go.
+    /// What weights there are, and where their products go: at most [`Job::MOST_GROUPS`] groups of
+    /// [`MatvecGeometry::BLOCK_OUTPUTS`] outputs.
     pub jobs: [Job; Job::MOST],
     /// `rows` rows of activations, aligned to 16 bytes.
     pub input: Global<u8>,
-    /// Rows of input.
+    /// Rows of input, at most 2^31 - 1.
     pub rows: u32,
     /// Columns of input and weights: a multiple of the format's block, of 32 for q8 and of 8 for
     /// f16, not 0, so that rows begin at multiples of 16 bytes; and rows have fewer than 2^31 bytes.
@@ -153,7 +154,10 @@ pub struct Matvec<P, const ROWS: usize> {
 unsafe impl<P, const ROWS: usize> Zeroable for Matvec<P, ROWS> {}
 
 impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
-    const NAME: &'static str = P::NAMES[ROWS.ilog2() as usize];
+    const NAME: &'static str = {
+        assert!(P::DOTS == 0 || ROWS == 1, "several rows of q8 are those of `MatvecRows`");
+        P::NAMES[ROWS.ilog2() as usize]
+    };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
             Occurrence::new("bar.sync", Count::Never),

@@ -88,11 +88,12 @@ const SUMS_STRIDE: u32 = RowsGeometry::SUMS + 1;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MatvecRows<B, const ROWS: usize> {
-    /// What weights there are, and where their products go.
+    /// What weights there are, and where their products go: at most [`Job::MOST_GROUPS`] groups of
+    /// [`RowsGeometry::OUTPUTS`] outputs.
     pub jobs: [Job; Job::MOST],
     /// `rows` q8 rows, aligned to 16 bytes.
     pub input: Global<u8>,
-    /// Rows of input.
+    /// Rows of input, at most 2^31 - 1.
     pub rows: u32,
     /// Columns of input and weights: a multiple of the format's block, not 0; rows have fewer than 2^31 bytes.
     pub k: u32,
