@@ -49,8 +49,8 @@
 //!
 //! One barrier of the block, after the barriers in memory have been initialized; from then on those alone.
 //!
-//! The four warps that copy take the stages of K and V by turns, and each a quarter of Q's rows. A warp says that a
-//! stage is full when its copies into it have ended, and has no others until then; so up to four stages are under
+//! The four warps that copy take the stages of K and V by turns, and each a quarter of Q's rows; they all wait for
+//! every stage to be given back. A warp says that a stage is full when its copies into it have ended, and has no others until then; so up to four stages are under
 //! way. It is `cp.async` that copies, because rows of a head are not neighbours in the cache, and that writes as
 //! ordinary stores do: hence the fence between the proxies. Each warp gives a stage back when its group's product
 //! is done. So while a tile's last sums are stored, the next one's Q, K and V are on their way.
@@ -310,10 +310,13 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                 let copies = 2 * (end - first);
                 let mut i = 0;
                 while i < copies {
+                    // Every warp waits for every stage, also for those that others fill. A parity tells a phase
+                    // only from its neighbours: who has not seen the stage given back before may take an older
+                    // phase, which is over, for the one it needs, and copy over what is still read.
+                    cached.wait_empty(s);
                     if turn == own {
                         let cache = if i % 2 == 0 { self.problem.keys } else { self.problem.values };
                         let source = self.same().cached(cache, place, first + i / 2);
-                        cached.wait_empty(s);
                         Self::stage::<S, TILE_KV>(s, cached.stage(), Self::PANEL_BYTES, source);
                         s.copy_async_commit();
                         if begun {
