@@ -49,11 +49,12 @@
 //!
 //! One barrier of the block, after the barriers in memory have been initialized; from then on those alone.
 //!
-//! The four warps that copy take the stages of K and V by turns, and each a quarter of Q's rows; they all wait for
-//! every stage to be given back. A warp says that a stage is full when its copies into it have ended, and has no others until then; so up to four stages are under
-//! way. It is `cp.async` that copies, because rows of a head are not neighbours in the cache, and that writes as
-//! ordinary stores do: hence the fence between the proxies. Each warp gives a stage back when its group's product
-//! is done. So while a tile's last sums are stored, the next one's Q, K and V are on their way.
+//! The four warps that copy take the stages of K and V by turns, and each a quarter of Q's rows; they all
+//! wait for every stage to be given back. A warp says that a stage is full when its copies into it have
+//! ended, and has no others until then; so up to four stages are under way. It is `cp.async` that copies,
+//! because rows of a head are not neighbours in the cache, and that writes as ordinary stores do: hence the
+//! fence between the proxies. Each warp gives a stage back when its group's product is done. So while a
+//! tile's last sums are stored, the next one's Q, K and V are on their way.
 //!
 //! The groups' turns are named barriers: a group waits at its own, where the other one arrives when it has
 //! begun its products. Nothing but the time depends on them.
