@@ -13,9 +13,11 @@
 //! the library may lose 1.2 times over in all rows together, because a value next to the edge of a
 //! rounding step falls to either side; and no row more than twice what the worst row loses.
 //!
-//! *f16 rounding*: the reference rounds in the same places. Were it in others, or to other numbers, the two would
-//! be apart by √2 of what the rounding costs either of them: at most half of it is allowed, for values next to an
-//! edge. Other draws are other roundings of the same size: they lose between half and twice as much.
+//! *f16 rounding*: the reference rounds in the same places. Were it to other numbers, the two would be apart by √2
+//! of what the rounding costs either of them, and by half of it where a fourth of its squares came from a place that
+//! is left out. In one layer a fourth of it is allowed, for values next to an edge: there are more of them the deeper
+//! a model is (Gemma 3: 0.06 of the cost after one layer, 0.17 after two, 0.60 after seven). Other draws are other
+//! roundings of the same size: they lose between half and twice as much.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -117,7 +119,7 @@ fn plain_models_of_each_architecture() {
 #[test]
 fn f16_rounding_is_that_of_the_reference() {
     for spec in [Spec::LLAMA, Spec::QWEN2, Spec::QWEN3, Spec::GEMMA3] {
-        let tiny = Tiny::new(spec);
+        let tiny = Tiny::new(Spec { layers: 1, ..spec });
         let loaded = Loaded::new(&tiny);
         let tokens = random_tokens(spec.vocab, 97, spec.seed + 1);
         let [plain, half] =
@@ -136,7 +138,7 @@ fn f16_rounding_is_that_of_the_reference() {
         let apart = Error::of(&rows, &half);
         println!("{}: {:.2e} apart, the rounding costs {:.2e}", spec.arch, apart.all, cost.all);
         assert!(cost.all > 1e-4, "{}: nothing is lost: {:.2e}", spec.arch, cost.all);
-        assert!(apart.all <= cost.all / 2.0, "{}: {:.2e} of {:.2e}", spec.arch, apart.all, cost.all);
+        assert!(apart.all <= cost.all / 4.0, "{}: {:.2e} of {:.2e}", spec.arch, apart.all, cost.all);
         for draw in 1..4 {
             let other = run(draw);
             let error = Error::of(&other, &plain).all / cost.all;
