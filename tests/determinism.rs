@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use gpu::quant::Format;
-use lanemap::cpu::{CpuBackend, CpuOptions};
+use lanemap::cpu::{Arithmetic, CpuBackend, CpuOptions};
 use lanemap::model::Config;
 use lanemap::session::{Backend, BackendError, Session, SessionError, Step, Wanted};
 use support::loaded::{Loaded, MODES, bits, decode, prefill};
@@ -222,7 +222,11 @@ fn a_failed_pass_fills_no_position() {
     let loaded = Loaded::new(&Tiny::new(Spec::LLAMA));
     let tokens = random_tokens(61, 97, 13);
     let whole = bits(&prefill(&mut loaded.session(false, 1), &tokens, 512));
-    let inner = CpuBackend::new(Arc::clone(&loaded.model), CpuOptions { threads: 1, exact: false }).unwrap();
+    let inner = CpuBackend::new(
+        Arc::clone(&loaded.model),
+        CpuOptions { threads: 1, arithmetic: Arithmetic::EightBit },
+    )
+    .unwrap();
     let mut session = Session::new(Box::new(Failing { inner, passes: 0 }), 128).unwrap();
     let go = &mut |_: usize, _: usize| ControlFlow::Continue(());
     assert!(matches!(session.prefill(&tokens, 32, go), Err(SessionError::Backend(_))));

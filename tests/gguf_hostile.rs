@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use gpu::quant::Format;
-use lanemap::cpu::{CpuBackend, CpuOptions};
+use lanemap::cpu::{Arithmetic, CpuBackend, CpuOptions};
 use lanemap::gguf::{Gguf, GgufWriter, OwnedValue, Value, ValueType};
 use lanemap::model::Model;
 use lanemap::session::Session;
@@ -181,7 +181,11 @@ fn run(path: &Path) -> Result<(), String> {
     let gguf = Gguf::open(path).map_err(|error| text(&error))?;
     let model = Arc::new(Model::load(Arc::new(gguf)).map_err(|error| text(&error))?);
     for exact in [true, false] {
-        let backend = CpuBackend::new(Arc::clone(&model), CpuOptions { threads: 1, exact }).unwrap();
+        let backend = CpuBackend::new(
+            Arc::clone(&model),
+            CpuOptions { threads: 1, arithmetic: Arithmetic::exact_if(exact) },
+        )
+        .unwrap();
         let mut session = Session::new(Box::new(backend), 8).map_err(|error| text(&error))?;
         let last = session.config().vocab_size as u32 - 1;
         session.prefill(&[0, last, 0, last, 0], 3, &mut |_, _| ControlFlow::Continue(())).unwrap();

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use lanemap::cpu::{CpuBackend, CpuOptions};
+use lanemap::cpu::{Arithmetic, CpuBackend, CpuOptions};
 use lanemap::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
 use lanemap::cuda::{Device, Error};
 use lanemap::gguf::Gguf;
@@ -52,7 +52,8 @@ fn gemma3_eight_bit() {
 fn session(path: &Path, exact: bool, context: usize) -> Session {
     let gguf = Arc::new(Gguf::open(path).expect("a readable model"));
     let model = Arc::new(Model::load(gguf).expect("a model that the decoder runs"));
-    let backend = CpuBackend::new(model, CpuOptions { threads: 0, exact }).expect("threads");
+    let backend = CpuBackend::new(model, CpuOptions { threads: 0, arithmetic: Arithmetic::exact_if(exact) })
+        .expect("threads");
     Session::new(Box::new(backend), context).expect("memory for the KV cache")
 }
 

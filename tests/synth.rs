@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lanemap::cpu::{CpuBackend, CpuOptions};
+use lanemap::cpu::{Arithmetic, CpuBackend, CpuOptions};
 use lanemap::gguf::Gguf;
 use lanemap::model::Model;
 use lanemap::session::Session;
@@ -22,7 +22,8 @@ use support::tiny::random_tokens;
 fn session(spec: Spec, exact: bool) -> Session {
     let gguf = Synth::new(spec, DEFAULT_SEED).gguf(&mut |_| Ok(())).unwrap();
     let model = Arc::new(Model::load(Arc::new(gguf)).unwrap());
-    let backend = CpuBackend::new(model, CpuOptions { threads: 1, exact }).unwrap();
+    let backend =
+        CpuBackend::new(model, CpuOptions { threads: 1, arithmetic: Arithmetic::exact_if(exact) }).unwrap();
     Session::new(Box::new(backend), 64).unwrap()
 }
 

@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use lanemap::cpu::{CpuBackend, CpuOptions};
+use lanemap::cpu::{Arithmetic, CpuBackend, CpuOptions};
 use lanemap::gguf::Gguf;
 use lanemap::model::Model;
 use lanemap::session::Session;
@@ -34,7 +34,11 @@ impl Loaded {
     }
 
     pub(crate) fn sessions(&self, exact: bool, threads: usize, sequences: usize) -> Session {
-        let backend = CpuBackend::new(Arc::clone(&self.model), CpuOptions { threads, exact }).unwrap();
+        self.with(CpuOptions { threads, arithmetic: Arithmetic::exact_if(exact) }, sequences)
+    }
+
+    pub(crate) fn with(&self, options: CpuOptions, sequences: usize) -> Session {
+        let backend = CpuBackend::new(Arc::clone(&self.model), options).unwrap();
         Session::with_sequences(Box::new(backend), 128, sequences).unwrap()
     }
 }

@@ -15,7 +15,7 @@ use super::load::Source;
 use super::output::note;
 use super::{UsageError, pull};
 use crate::backend::{Backend, BackendError};
-use crate::cpu::{CpuBackend, CpuOptions};
+use crate::cpu::{Arithmetic, CpuBackend, CpuOptions};
 use crate::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
 use crate::cuda::{self, ModelQueue};
 use crate::model::Model;
@@ -211,7 +211,7 @@ impl MachineArgs {
         if self.activations != Activations::Auto {
             note(format_args!("warning: --activations has no meaning on the CPU"));
         }
-        let options = CpuOptions { threads: self.threads, exact: self.exact };
+        let options = CpuOptions { threads: self.threads, arithmetic: Arithmetic::exact_if(self.exact) };
         let backend = CpuBackend::new(Arc::clone(model), options)?;
         Ok(Session::with_sequences(Box::new(backend), context, sequences)?)
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Arithmetic;
 use super::attention::{self, Shape};
 use super::cache::KvCache;
 use super::ops;
@@ -12,7 +13,7 @@ use crate::model::{Config, Layer, Matrix, Model, RopeTable};
 /// A model with what a forward pass needs besides the KV cache.
 pub(super) struct Decoder {
     model: Arc<Model>,
-    exact: bool,
+    arithmetic: Arithmetic,
     /// Rotary embedding of the layers that attend to everything, and of the sliding ones.
     rope: RopeTable,
     rope_sliding: RopeTable,
@@ -38,19 +39,19 @@ struct Buffers {
 }
 
 impl Decoder {
-    pub(super) fn new(model: Arc<Model>, exact: bool) -> Self {
+    pub(super) fn new(model: Arc<Model>, arithmetic: Arithmetic) -> Self {
         let config = model.config();
         let rope = config.rope.table(model.rope_factors());
         let rope_sliding = config.rope_sliding.table(None);
-        Self { exact, rope, rope_sliding, buffers: Buffers::default(), model }
+        Self { arithmetic, rope, rope_sliding, buffers: Buffers::default(), model }
     }
 
     pub(super) fn config(&self) -> &Config {
         self.model.config()
     }
 
-    pub(super) fn is_exact(&self) -> bool {
-        self.exact
+    pub(super) fn arithmetic(&self) -> Arithmetic {
+        self.arithmetic
     }
 
     /// Evaluates `tokens` at positions `start..`; see [`crate::backend::Backend::prefill`].
@@ -61,9 +62,9 @@ impl Decoder {
         start: usize,
         wanted: Wanted,
     ) -> &[f32] {
-        let Self { model, exact, rope, rope_sliding, buffers } = self;
-        let (config, exact) = (model.config(), *exact);
-        let pass = Pass { model, config, exact, start, tokens: tokens.len() };
+        let Self { model, arithmetic, rope, rope_sliding, buffers } = self;
+        let (config, arithmetic) = (model.config(), *arithmetic);
+        let pass = Pass { model, config, arithmetic, start, tokens: tokens.len() };
         debug_assert!(start + tokens.len() <= cache.context());
         buffers.resize(config, tokens.len());
         let embedding = (model.embedding().format(), model.bytes(model.embedding()));
@@ -119,7 +120,7 @@ impl Buffers {
 struct Pass<'a> {
     model: &'a Model,
     config: &'a Config,
-    exact: bool,
+    arithmetic: Arithmetic,
     /// Position of the first token.
     start: usize,
     tokens: usize,
@@ -153,6 +154,9 @@ impl Pass<'_> {
             });
         };
         turn(&mut buffers.query, layer.query_bias.as_deref(), layer.query_norm.as_deref());
+        if let Some(grid) = self.arithmetic.grid() {
+            grid.round(&mut buffers.query);
+        }
         turn(&mut buffers.key, layer.key_bias.as_deref(), layer.key_norm.as_deref());
         self.add_bias(&mut buffers.value, layer.value_bias.as_deref());
         let width = config.kv_width();
@@ -168,7 +172,7 @@ impl Pass<'_> {
             scale: config.attention_scale,
             softcap: config.attention_softcap,
             window: config.window(index),
-            exact: self.exact,
+            exact: self.arithmetic.sums_in_f64(),
         };
         attention::attend(shape, &buffers.query, self.start, cache.layer(index), &mut buffers.attended);
         self.product(&buffers.attended, [(&layer.attention_output, &mut buffers.output[..])]);
@@ -184,7 +188,12 @@ impl Pass<'_> {
         );
         let (up, width) = (&buffers.up, self.config.feed_forward);
         ops::each_row(&mut buffers.gate, width, |row, gate| {
-            ops::gate(self.config.activation, self.exact, gate, &up[row * width..(row + 1) * width]);
+            ops::gate(
+                self.config.activation,
+                self.arithmetic.sums_in_f64(),
+                gate,
+                &up[row * width..(row + 1) * width],
+            );
         });
         self.product(&buffers.gate, [(&layer.down, &mut buffers.output[..])]);
         self.join(layer.post_feed_forward_norm.as_deref(), buffers);
@@ -221,7 +230,7 @@ impl Pass<'_> {
     fn product<'a, const N: usize>(&self, input: &[f32], products: [(&'a Matrix, &'a mut [f32]); N]) {
         let formats = products.each_ref().map(|(matrix, _)| matrix.format());
         let columns = products[0].0.columns();
-        let input = Input::new(input, columns, self.exact, formats);
+        let input = Input::new(input, columns, self.arithmetic, formats);
         multiply(
             &input,
             products.map(|(matrix, out)| Product {

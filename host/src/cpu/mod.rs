@@ -4,12 +4,14 @@
 //! | --- | --- |
 //! | `simd` | instruction sets: one loop, compiled for each |
 //! | `unpack`, `activation` | weights and activations as 8-bit groups |
-//! | `product` | matrix products, for every format and both modes |
+//! | `product` | matrix products, for every format and arithmetic |
+//! | `rounding` | what f16 operands lose |
 //! | `attention`, `cache` | attention over the KV cache |
 //! | `ops` | norms, gates, embeddings |
 //! | `decoder` | one forward pass |
 //!
-//! The exact mode is the oracle: dequantized weights, f32 activations, sums in f64.
+//! The exact mode is the oracle: dequantized weights, f32 activations, sums in f64. With f16's rounding it is
+//! the yardstick of what computes with f16.
 
 mod activation;
 mod attention;
@@ -18,6 +20,7 @@ mod decoder;
 mod ops;
 mod product;
 mod real;
+mod rounding;
 mod simd;
 mod unpack;
 
@@ -30,6 +33,7 @@ use crate::model::{Config, Model};
 
 use cache::KvCache;
 use decoder::Decoder;
+use rounding::Grid;
 use simd::InstructionSet;
 
 /// How the CPU backend runs.
@@ -37,8 +41,49 @@ use simd::InstructionSet;
 pub struct CpuOptions {
     /// Threads; 0 takes one for each processor.
     pub threads: usize,
-    /// Dequantized weights, f32 activations and f64 sums, instead of 8-bit activations.
-    pub exact: bool,
+    /// What it computes with.
+    pub arithmetic: Arithmetic,
+}
+
+/// What products, attention and gates are computed with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// Quantized weights times 8-bit activations, sums in f32.
+    #[default]
+    EightBit,
+    /// Dequantized weights, f32 activations, sums in f64.
+    Exact,
+    /// [`Self::Exact`], with that rounded to f16 which a GPU rounds to f16: dequantized weights, the inputs of
+    /// products, and queries after their rotation (keys and values are f16 in every cache). What is left is what
+    /// a faultless GPU's logits are off by, for no other reason than this rounding.
+    ///
+    /// One rounding is one draw of many that are as good: draw 0 is f16's, and the others round to numbers that
+    /// lie as close, multiples of f16's by 2^(draw / 4).
+    Half {
+        /// Which one, below 4: others repeat these.
+        draw: u32,
+    },
+}
+
+impl Arithmetic {
+    /// The exact mode, or the 8-bit one.
+    #[must_use]
+    pub const fn exact_if(exact: bool) -> Self {
+        if exact { Self::Exact } else { Self::EightBit }
+    }
+
+    /// Whether sums are f64.
+    const fn sums_in_f64(self) -> bool {
+        !matches!(self, Self::EightBit)
+    }
+
+    /// What operands are rounded to, if they are.
+    fn grid(self) -> Option<Grid> {
+        match self {
+            Self::EightBit | Self::Exact => None,
+            Self::Half { draw } => Some(Grid::new(draw)),
+        }
+    }
 }
 
 /// The decoder on the CPU.
@@ -67,7 +112,12 @@ impl CpuBackend {
             .num_threads(threads)
             .build()
             .map_err(|error| BackendError::Threads { threads, reason: error.to_string() })?;
-        Ok(Self { decoder: Decoder::new(model, options.exact), pool, caches: Vec::new(), rows: Vec::new() })
+        Ok(Self {
+            decoder: Decoder::new(model, options.arithmetic),
+            pool,
+            caches: Vec::new(),
+            rows: Vec::new(),
+        })
     }
 }
 
@@ -77,8 +127,11 @@ impl Backend for CpuBackend {
     }
 
     fn description(&self) -> String {
-        let mode =
-            if self.decoder.is_exact() { "exact (f32 activations, f64 sums)" } else { "8-bit activations" };
+        let mode = match self.decoder.arithmetic() {
+            Arithmetic::EightBit => "8-bit activations",
+            Arithmetic::Exact => "exact (f32 activations, f64 sums)",
+            Arithmetic::Half { .. } => "f16 weights and activations, f64 sums",
+        };
         format!("CPU, {}, {} threads, {mode}", InstructionSet::selected().name(), self.threads())
     }
 

@@ -4,7 +4,7 @@
 //! [`SEGMENT`] columns at a time and multiplied with every input row, so a block is unpacked
 //! once however many rows there are, and a segment stays in the L1 cache. Two kinds of tile:
 //! [`bytes`] (quantized blocks times 8-bit activations) and [`floats`] (float formats, and the
-//! exact mode: dequantized weights, f32 activations, f64 sums).
+//! exact mode: dequantized weights, f32 activations, f64 sums; and both rounded to f16).
 //!
 //! The sums of one output run over the columns in an order that depends on nothing else: not
 //! on the number of input rows, on the threads, or on where a tile begins. So a token's
@@ -15,10 +15,14 @@ mod floats;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use gpu::quant::{Format, with_block};
 use rayon::prelude::*;
 
+use super::Arithmetic;
 use super::activation::Quantized;
+use super::rounding::Grid;
 use super::simd::{Kernel, Simd, dispatch};
 use super::unpack::Quants;
 
@@ -30,7 +34,7 @@ const SEGMENT: usize = 1024;
 
 /// The input of a product: rows of f32, and their 8-bit form where a format asks for it.
 pub(super) struct Input<'a> {
-    values: &'a [f32],
+    values: Cow<'a, [f32]>,
     columns: usize,
     form: Form,
 }
@@ -39,6 +43,8 @@ pub(super) struct Input<'a> {
 enum Form {
     /// As it is, with sums in f64.
     Exact,
+    /// Rounded, with weights that are rounded too, and sums in f64.
+    Rounded(Grid),
     /// As it is, with sums in f32: no product with quantized weights will follow.
     Plain,
     /// In 8 bits with quantized weights, as it is with others.
@@ -50,15 +56,19 @@ impl<'a> Input<'a> {
     pub(super) fn new(
         values: &'a [f32],
         columns: usize,
-        exact: bool,
+        arithmetic: Arithmetic,
         formats: impl IntoIterator<Item = Format>,
     ) -> Self {
-        let form = if exact {
-            Form::Exact
-        } else if formats.into_iter().any(|format| format.block_elements() > 1) {
-            Form::Quantized(Quantized::new(values, columns))
-        } else {
-            Form::Plain
+        let is_quantized = |format: Format| format.block_elements() > 1;
+        let form = match arithmetic.grid() {
+            Some(grid) => Form::Rounded(grid),
+            None if arithmetic.sums_in_f64() => Form::Exact,
+            None if formats.into_iter().any(is_quantized) => Form::Quantized(Quantized::new(values, columns)),
+            None => Form::Plain,
+        };
+        let values = match form {
+            Form::Rounded(grid) => grid.rounded(values),
+            _ => values.into(),
         };
         Self { values, columns, form }
     }
@@ -129,7 +139,9 @@ impl Kernel for RunTask<'_, '_> {
         let Self { task: Task { format, weights, mut out }, input } = self;
         let narrow = with_block!(format, quantized B => Some(B::NARROW), else None);
         match (&input.form, narrow) {
-            (Form::Exact, _) => floats::multiply::<S, f64>(format, weights, input, &mut out),
+            (Form::Exact | Form::Rounded(_), _) => {
+                floats::multiply::<S, f64>(format, weights, input, &mut out)
+            }
             (Form::Quantized(input), Some(true)) => {
                 bytes::multiply::<S, true>(format, weights, input, &mut out)
             }

@@ -12,8 +12,11 @@ use crate::session::{Session, SessionError};
 /// The largest reference's gap between its first two tokens at which another token may be chosen.
 pub const CLEAR_GAP: f64 = 0.5;
 
-/// By how much a logit of a model on a device may be off.
+/// By how much a logit of a model on a device may be off, whatever the yardsticks say.
 pub const LIMIT: f64 = 0.1;
+
+/// How many times a yardstick's largest difference a logit may be off.
+const YARDSTICKS: f64 = 2.0;
 
 /// Makes a model on something.
 pub type Make<'a> = dyn Fn() -> Result<Session, Box<dyn Error + Send + Sync>> + 'a;
@@ -24,9 +27,20 @@ pub struct Subject<'a> {
     pub name: String,
     /// Makes the model, which is there only while it is played: two may not fit into a device's memory.
     pub session: Box<Make<'a>>,
-    /// Whether it is a control, which shows what a difference that is known to be benign comes to, and is not
-    /// judged.
-    pub is_control: bool,
+    /// What it is played for.
+    pub role: Role,
+}
+
+/// What a subject is played for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// To be judged.
+    Judged,
+    /// To show what a difference that is known to be benign comes to. It is not judged.
+    Control,
+    /// As a control, in the precision of those that are judged and rightly computed: their logits may be off by
+    /// twice as much as the worst of its own, or by [`LIMIT`] where that is more.
+    Yardstick,
 }
 
 /// What came of one subject's prompts, or steps.
@@ -36,7 +50,7 @@ pub struct Line {
     pub name: String,
     /// `prompt` or `steps`.
     pub phase: &'static str,
-    /// By how much a logit may be off, unless it is a control.
+    /// By how much a logit may be off, if it is judged.
     pub limit: Option<f64>,
     /// The comparison.
     pub comparison: Summary,
@@ -58,7 +72,7 @@ impl Line {
         let is_within = largest.delta <= limit;
         if !is_within {
             return Some(format!(
-                "passage {}, position {}: the logit of token {} is {}, expected {}, off by {:.3}, at most {limit}",
+                "passage {}, position {}: the logit of token {} is {}, expected {}, off by {:.4}, at most {limit:.4}",
                 largest.passage,
                 largest.position,
                 largest.token,
@@ -120,6 +134,9 @@ pub enum ToleranceError {
     Sampling(#[from] SamplingError),
 }
 
+/// The parts of a passage.
+const PHASES: [&str; 2] = ["prompt", "steps"];
+
 /// Prompt tokens of a chunk of the control that has to give the same bits.
 const OTHER_CHUNK: usize = 7;
 
@@ -140,7 +157,7 @@ pub fn run(
         passage.play(session, batch).map_err(|error| ToleranceError::Session { name: name.to_owned(), error })
     };
     let mut expected: Vec<[Vec<f32>; 2]> = Vec::new();
-    let (mut lines, mut chunks) = (Vec::new(), None);
+    let (mut played, mut chunks) = (Vec::new(), None);
     for (index, subject) in subjects.iter().enumerate() {
         let name = &subject.name;
         let made = |source| ToleranceError::Made { name: name.clone(), source };
@@ -164,12 +181,41 @@ pub fn run(
             }
             progress(index * passages.len() + number + 1);
         }
-        let limit = (!subject.is_control).then_some(LIMIT);
-        for (phase, comparison) in ["prompt", "steps"].into_iter().zip(comparisons) {
-            lines.push(Line { name: name.clone(), phase, limit, comparison: comparison.summary() });
-        }
+        let phases = comparisons.map(Comparison::summary);
+        played.push(Played { name: name.clone(), role: subject.role, phases });
     }
-    Ok(Tolerance { lines, chunks })
+    Ok(Tolerance { lines: lines(played), chunks })
+}
+
+/// What came of a subject.
+struct Played {
+    name: String,
+    role: Role,
+    /// Of the prompts, and of the steps.
+    phases: [Summary; 2],
+}
+
+/// Two lines a subject, with the limits that the yardsticks among them give.
+fn lines(played: Vec<Played>) -> Vec<Line> {
+    let limits = [0, 1].map(|phase| {
+        let yardsticks = played.iter().filter(|played| played.role == Role::Yardstick);
+        limit(yardsticks.map(|played| &played.phases[phase]))
+    });
+    let lines = played.into_iter().flat_map(|Played { name, role, phases }| {
+        let both = PHASES.into_iter().zip(phases).zip(limits);
+        both.map(move |((phase, comparison), limit)| {
+            let limit = (role == Role::Judged).then_some(limit);
+            Line { name: name.clone(), phase, limit, comparison }
+        })
+    });
+    lines.collect()
+}
+
+/// By how much a logit may be off that so many yardsticks, or none, stand beside. One that is not finite itself
+/// allows nothing.
+fn limit<'a>(yardsticks: impl Iterator<Item = &'a Summary>) -> f64 {
+    let usable = yardsticks.filter(|yardstick| yardstick.unusable.is_none());
+    usable.fold(LIMIT, |limit, yardstick| limit.max(YARDSTICKS * yardstick.largest.delta))
 }
 
 /// Bytes of the reference's logits of so many passages of so many tokens each.
@@ -181,7 +227,7 @@ pub const fn kept_bytes(passages: usize, tokens: usize, vocab_size: usize) -> u6
 
 /// The first logit whose bits differ.
 fn other_bits(one: &[Vec<f32>; 2], other: &[Vec<f32>; 2], vocab_size: usize) -> Option<String> {
-    for (phase, (one, other)) in ["prompt", "steps"].into_iter().zip(one.iter().zip(other)) {
+    for (phase, (one, other)) in PHASES.into_iter().zip(one.iter().zip(other)) {
         let differs = |(a, b): (&f32, &f32)| a.to_bits() != b.to_bits();
         if let Some(at) = one.iter().zip(other).position(differs) {
             let (position, token) = (at / vocab_size, at % vocab_size);
@@ -192,4 +238,73 @@ fn other_bits(one: &[Vec<f32>; 2], other: &[Vec<f32>; 2], vocab_size: usize) -> 
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+    use super::*;
+
+    /// A subject whose logits are off by so much in the prompt, and in the steps.
+    fn played(name: &str, role: Role, off: [f32; 2]) -> Played {
+        let phases = off.map(|off| {
+            let mut comparison = Comparison::new(3).unwrap();
+            comparison.add(0, &[0.0, 2.0, 8.0], &[off, 2.0, 8.0], 3).unwrap();
+            comparison.summary()
+        });
+        Played { name: name.to_owned(), role, phases }
+    }
+
+    /// What is red of a device that is off by so much in the prompt, beside yardsticks.
+    fn red(off: f32, yardsticks: &[f32]) -> Vec<String> {
+        let mut all = vec![
+            played("the device", Role::Judged, [off, 0.05]),
+            // What is no yardstick allows nothing, and is not judged.
+            played("8 bits", Role::Control, [3.0, 3.0]),
+        ];
+        all.extend(yardsticks.iter().map(|&off| played("f16", Role::Yardstick, [off, 0.01])));
+        let tolerance = Tolerance { lines: lines(all), chunks: None };
+        assert_eq!(tolerance.lines.len(), 2 * (2 + yardsticks.len()));
+        assert!(tolerance.lines[2..].iter().all(|line| line.limit.is_none()));
+        tolerance.red()
+    }
+
+    #[test]
+    fn twice_the_worst_yardstick_is_allowed() {
+        assert!(red(0.15, &[0.08]).is_empty());
+        assert!(red(0.15, &[0.08, 0.01]).is_empty());
+        assert!(red(0.15, &[0.01, 0.08]).is_empty());
+        let found = red(0.15, &[0.07, 0.03]);
+        assert!(found[0].contains("the device, prompt") && found[0].ends_with("at most 0.1400"), "{found:?}");
+    }
+
+    #[test]
+    fn the_limit_is_never_below_its_constant() {
+        assert!(red(0.09, &[]).is_empty());
+        assert!(red(0.09, &[0.0, 0.001]).is_empty());
+        assert!(red(0.11, &[0.001])[0].ends_with("at most 0.1000"));
+    }
+
+    #[test]
+    fn a_phase_has_its_own_yardstick() {
+        let all = vec![
+            played("the device", Role::Judged, [0.15, 0.15]),
+            played("f16", Role::Yardstick, [0.08, 0.02]),
+        ];
+        let lines = lines(all);
+        assert!(lines[0].red().is_none());
+        assert!(lines[1].red().unwrap().ends_with("at most 0.1000"));
+    }
+
+    #[test]
+    fn what_is_not_finite_is_red_and_no_yardstick() {
+        for bad in [f32::NAN, f32::INFINITY] {
+            assert!(red(bad, &[0.08])[0].contains("NaN or infinite"));
+            assert!(red(0.15, &[bad])[0].ends_with("at most 0.1000"));
+            assert!(red(bad, &[bad])[0].contains("NaN or infinite"));
+            // Another one still counts.
+            assert!(red(0.15, &[bad, 0.08]).is_empty());
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::cli::UsageError;
 use crate::cli::device::{Device as Choice, Emulator};
 use crate::cli::load::ModelFile;
 use crate::cli::machine::ModelArgs;
-use crate::cpu::{CpuBackend, CpuOptions};
+use crate::cpu::{Arithmetic, CpuBackend, CpuOptions};
 use crate::cuda::backend::{GpuBackend, GpuOptions};
 use crate::cuda::{Device, Emulated};
 use crate::model::Model;
@@ -110,8 +110,8 @@ impl Opened {
     ///
     /// # Errors
     /// When threads cannot be started.
-    pub(super) fn on_cpu(&self, threads: usize, exact: bool) -> anyhow::Result<Box<dyn Backend>> {
-        let options = CpuOptions { threads, exact };
+    pub(super) fn on_cpu(&self, threads: usize, arithmetic: Arithmetic) -> anyhow::Result<Box<dyn Backend>> {
+        let options = CpuOptions { threads, arithmetic };
         Ok(Box::new(CpuBackend::new(Arc::clone(&self.model), options)?))
     }
 }

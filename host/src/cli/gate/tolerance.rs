@@ -7,10 +7,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::subject::{Opened, ReferenceArgs, SubjectArgs};
 use crate::cli::UsageError;
 use crate::cli::output::to_stdout;
+use crate::cpu::Arithmetic;
 use crate::cuda::backend::{ActivationKind, GpuOptions};
 use crate::gate::compare::{Flip, Summary};
 use crate::gate::passage::Passage;
-use crate::gate::tolerance::{self, CLEAR_GAP, Line, Make, Subject, Tolerance, kept_bytes};
+use crate::gate::tolerance::{self, CLEAR_GAP, Line, Make, Role, Subject, Tolerance, kept_bytes};
 use crate::session::Session;
 
 /// Hold a model on a GPU, or on the emulator, against the CPU's exact mode
@@ -18,8 +19,9 @@ use crate::session::Session;
 /// On passages of a text: the largest difference of two logits and the root of the mean square, the
 /// Kullback-Leibler divergence, where another token has the largest logit, and how often a draw at
 /// temperature 0.8 gives the same token. A control group shows what differences that are known to be benign
-/// come to: the other kind of activations, the CPU's 8-bit mode, and other chunks of a prompt, which must give
-/// the same bits.
+/// come to: the other kind of activations, the CPU's 8-bit mode, f16 rounding on the CPU, and other chunks of a
+/// prompt, which must give the same bits. A logit may be off by 0.1, or by twice what f16 rounding on the CPU
+/// comes to where that is more.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -98,6 +100,8 @@ pub(super) fn judge(
     &ReferenceArgs { threads }: &ReferenceArgs,
     size: &SizeArgs,
 ) -> anyhow::Result<Tolerance> {
+    // The first draw is f16's own; more of them show how far such a rounding goes by chance.
+    let draws = if quick { 1 } else { 3 };
     let (passages, tokens, steps) = match (quick, opened.device) {
         (true, _) => (2, 12, 3),
         (false, Some(_)) => (4, 64, 16),
@@ -119,7 +123,7 @@ pub(super) fn judge(
     }
     let passages = Passage::some(&opened.tokenizer, passages, [tokens, steps]);
     let options = opened.options()?;
-    let mut reference = Session::new(opened.on_cpu(threads, true)?, context)?;
+    let mut reference = Session::new(opened.on_cpu(threads, Arithmetic::Exact)?, context)?;
     let device = |options: GpuOptions| -> Box<Make<'_>> {
         Box::new(move || Ok(Session::new(opened.on_device(options)?, context)?))
     };
@@ -129,15 +133,22 @@ pub(super) fn judge(
     };
     let named = |role: &str, options: GpuOptions| format!("{role}: {options}");
     let exchanged = GpuOptions { prompt: other(options.prompt), step: other(options.step) };
-    let subjects = [
-        Subject { name: named("the device", options), session: device(options), is_control: false },
-        Subject { name: named("control", exchanged), session: device(exchanged), is_control: true },
+    let mut subjects = vec![
+        Subject { name: named("the device", options), session: device(options), role: Role::Judged },
+        Subject { name: named("control", exchanged), session: device(exchanged), role: Role::Control },
         Subject {
             name: "control: the CPU's 8-bit mode".to_owned(),
-            session: Box::new(|| Ok(Session::new(opened.on_cpu(threads, false)?, context)?)),
-            is_control: true,
+            session: Box::new(|| Ok(Session::new(opened.on_cpu(threads, Arithmetic::EightBit)?, context)?)),
+            role: Role::Control,
         },
     ];
+    subjects.extend((0..draws).map(|draw| Subject {
+        name: format!("control: f16 rounding on the CPU, draw {draw}"),
+        session: Box::new(move || {
+            Ok(Session::new(opened.on_cpu(threads, Arithmetic::Half { draw })?, context)?)
+        }),
+        role: Role::Yardstick,
+    }));
     let bar = ProgressBar::new((subjects.len() * passages.len()) as u64);
     bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} passages, {eta} left")?);
     bar.tick();
@@ -159,8 +170,8 @@ pub(super) fn table(out: &mut dyn Write, tolerance: &Tolerance) -> io::Result<()
         let Summary { positions, largest, rms, kl_mean, kl_max, same_argmax, same_sample, .. } = comparison;
         let (limit, verdict) = match (limit, line.red()) {
             (None, _) => ("-".to_owned(), "-"),
-            (Some(limit), None) => (limit.to_string(), "green"),
-            (Some(limit), Some(_)) => (limit.to_string(), "RED"),
+            (Some(limit), None) => (format!("{limit:.4}"), "green"),
+            (Some(limit), Some(_)) => (format!("{limit:.4}"), "RED"),
         };
         writeln!(
             out,

@@ -4,7 +4,7 @@ use gpu::quant::{Format, dequantize_row};
 
 use super::super::real::{Real, sum};
 use super::super::simd::{Simd, widen_slice};
-use super::{Input, ROWS, SEGMENT};
+use super::{Form, Input, ROWS, SEGMENT};
 
 /// Multiplies rows of weights with every row of `input`, with sums of type `R`; `out` has for
 /// each input row as many outputs as there are weight rows.
@@ -25,6 +25,9 @@ pub(super) fn multiply<S: Simd, R: Real>(
             let len = SEGMENT.min(columns - start);
             for (row, tile) in rows.chunks_exact(bytes(columns)).zip(&mut tile) {
                 decode::<S>(format, &row[bytes(start)..bytes(start + len)], &mut tile[..len]);
+                if let Form::Rounded(grid) = input.form {
+                    grid.round_in_place(&mut tile[..len]);
+                }
             }
             for (row, sums) in sums.iter_mut().enumerate() {
                 add::<S, R>(&tile, &input.values[row * columns + start..][..len], sums);

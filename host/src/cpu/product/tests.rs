@@ -12,6 +12,8 @@ use crate::gate::random::{Random, normal, random_blocks};
 
 const INPUT_ROWS: [usize; 6] = [1, 2, 3, 4, 5, 9];
 const WEIGHT_ROWS: [usize; 5] = [1, 3, 4, 5, 17];
+const ARITHMETICS: [Arithmetic; 3] = [Arithmetic::Exact, Arithmetic::EightBit, HALF];
+const HALF: Arithmetic = Arithmetic::Half { draw: 0 };
 
 /// Weights and inputs, with as many rows as the tests need at most.
 struct Case {
@@ -39,32 +41,36 @@ impl Case {
     }
 
     /// The products of some inputs with the first rows of weights, on the threads of the caller.
-    fn run(&self, exact: bool, inputs: &[f32], rows: usize) -> Vec<f32> {
+    fn run(&self, arithmetic: Arithmetic, inputs: &[f32], rows: usize) -> Vec<f32> {
         let bytes = rows * self.format.row_bytes(self.columns).unwrap();
         let weights = &bytemuck::cast_slice(&self.weights)[..bytes];
         let mut out = vec![f32::NAN; inputs.len() / self.columns * rows];
-        let input = Input::new(inputs, self.columns, exact, [self.format]);
+        let input = Input::new(inputs, self.columns, arithmetic, [self.format]);
         multiply(&input, [Product { format: self.format, weights, rows, out: &mut out }]);
         out
     }
 
-    fn expected(&self, exact: bool) -> Expected {
+    fn expected(&self, arithmetic: Arithmetic) -> Expected {
         let row_bytes = self.format.row_bytes(self.columns).unwrap();
         let bytes: &[u8] = bytemuck::cast_slice(&self.weights);
         let mut weights = vec![f32::NAN; Self::WEIGHT_ROWS * self.columns];
         dequantize_row(self.format, &bytes[..Self::WEIGHT_ROWS * row_bytes], &mut weights).unwrap();
         let mut inputs: Vec<f64> = self.inputs.iter().map(|&x| x.into()).collect();
-        if !exact && self.format.block_elements() > 1 {
+        if !arithmetic.sums_in_f64() && self.format.block_elements() > 1 {
             inputs.chunks_mut(32).for_each(round_to_8_bits);
         }
-        let mut expected = Expected { exact, rows: Vec::new() };
+        if arithmetic == HALF {
+            weights.iter_mut().for_each(|w| *w = f16::from_f32(*w).to_f32());
+            inputs.iter_mut().for_each(|x| *x = f16::from_f64(*x).to_f64());
+        }
+        let mut expected = Expected { arithmetic, rows: Vec::new() };
         for input in inputs.chunks(self.columns) {
             let mut outputs = Row { values: Vec::new(), parts: Vec::new(), plain_error: 0.0, magnitude: 0.0 };
             for row in weights.chunks(self.columns) {
                 let terms = || row.iter().zip(input).map(|(&w, &x)| f64::from(w) * x);
                 let value: f64 = terms().sum();
                 let input: Vec<f32> = input.iter().map(|&x| x as f32).collect();
-                let unsigned = !exact && self.format.block_elements() > 1;
+                let unsigned = !arithmetic.sums_in_f64() && self.format.block_elements() > 1;
                 let plain = if unsigned { plain_unsigned(row, &input) } else { plain(row, &input) };
                 let magnitude: f64 = terms().map(f64::abs).sum();
                 outputs.plain_error = outputs.plain_error.max((f64::from(plain) - value).abs());
@@ -111,7 +117,7 @@ fn offset_of(weights: &[f32]) -> f32 {
 
 /// What is expected of each input row.
 struct Expected {
-    exact: bool,
+    arithmetic: Arithmetic,
     rows: Vec<Row>,
 }
 
@@ -130,10 +136,10 @@ struct Row {
 }
 
 impl Row {
-    /// What an output may be off by, one rounding of its parts aside: in the exact mode what f64 loses in the
-    /// sums, otherwise twice the error of the plain loop.
-    fn allowed(&self, exact: bool) -> f64 {
-        if exact { 1e-13 * self.magnitude } else { 2.0 * self.plain_error }
+    /// What an output may be off by, one rounding of its parts aside: where sums are f64 what they
+    /// lose, otherwise twice the error of the plain loop.
+    fn allowed(&self, arithmetic: Arithmetic) -> f64 {
+        if arithmetic.sums_in_f64() { 1e-13 * self.magnitude } else { 2.0 * self.plain_error }
     }
 }
 
@@ -143,7 +149,7 @@ impl Expected {
         for (row, (got, expected)) in got.chunks(Case::WEIGHT_ROWS).zip(&self.rows).enumerate() {
             let values = expected.values.iter().zip(&expected.parts);
             for (index, (&got, (&value, &parts))) in got.iter().zip(values).enumerate() {
-                let allowed = parts * 2.0_f64.powi(-24) + expected.allowed(self.exact);
+                let allowed = parts * 2.0_f64.powi(-24) + expected.allowed(self.arithmetic);
                 let error = (f64::from(got) - value).abs();
                 // Written so that a NaN fails.
                 assert!(
@@ -159,7 +165,7 @@ impl Expected {
     fn assert_not_trivial(&self, what: &str) {
         for (row, expected) in self.rows.iter().enumerate() {
             let largest = expected.values.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
-            let allowed = expected.allowed(self.exact);
+            let allowed = expected.allowed(self.arithmetic);
             assert!(
                 1e4 * allowed < largest,
                 "{what}: row {row} reaches {largest:.1e}, allowed {allowed:.1e}"
@@ -181,14 +187,14 @@ fn every_format_size_mode_and_instruction_set() {
     for format in Format::ALL {
         for &columns in columns_of(format) {
             let case = Case::new(format, columns);
-            for exact in [true, false] {
-                let expected = case.expected(exact);
-                expected.assert_not_trivial(&format!("{format}, {columns} columns, exact {exact}"));
+            for arithmetic in ARITHMETICS {
+                let expected = case.expected(arithmetic);
+                expected.assert_not_trivial(&format!("{format}, {columns} columns, {arithmetic:?}"));
                 for set in InstructionSet::available() {
-                    let what = format!("{format}, {columns} columns, exact {exact}, {}", set.name());
-                    let whole = run_on(set, 1, || case.run(exact, &case.inputs, Case::WEIGHT_ROWS));
+                    let what = format!("{format}, {columns} columns, {arithmetic:?}, {}", set.name());
+                    let whole = run_on(set, 1, || case.run(arithmetic, &case.inputs, Case::WEIGHT_ROWS));
                     expected.hold(&what, &whole);
-                    run_on(set, 1, || parts_have_the_bits_of(&case, exact, &whole, &what));
+                    run_on(set, 1, || parts_have_the_bits_of(&case, arithmetic, &whole, &what));
                 }
             }
         }
@@ -196,12 +202,12 @@ fn every_format_size_mode_and_instruction_set() {
 }
 
 /// Fewer inputs and fewer weights give the same bits.
-fn parts_have_the_bits_of(case: &Case, exact: bool, whole: &[f32], what: &str) {
+fn parts_have_the_bits_of(case: &Case, arithmetic: Arithmetic, whole: &[f32], what: &str) {
     for inputs in INPUT_ROWS {
         for weights in WEIGHT_ROWS {
             // The last inputs, so that a row's place in the batch changes.
             let first = Case::INPUT_ROWS - inputs;
-            let part = case.run(exact, &case.inputs[first * case.columns..], weights);
+            let part = case.run(arithmetic, &case.inputs[first * case.columns..], weights);
             for (index, got) in part.iter().enumerate() {
                 let place = (first + index / weights) * Case::WEIGHT_ROWS + index % weights;
                 assert_eq!(
@@ -221,12 +227,12 @@ fn threads_do_not_change_a_bit() {
         [(Format::Q4_1, 576), (Format::Q6_K, 1280), (Format::F16, 33), (Format::Q8_0, 2304)]
     {
         let case = Case::new(format, columns);
-        for exact in [true, false] {
+        for arithmetic in ARITHMETICS {
             for inputs in INPUT_ROWS {
                 let run = |threads| {
                     let inputs = &case.inputs[..inputs * columns];
                     let out = run_on(InstructionSet::selected(), threads, || {
-                        case.run(exact, inputs, Case::WEIGHT_ROWS)
+                        case.run(arithmetic, inputs, Case::WEIGHT_ROWS)
                     });
                     assert!(out.iter().all(|x| x.is_finite()));
                     out
@@ -236,7 +242,7 @@ fn threads_do_not_change_a_bit() {
                     assert_eq!(
                         run(threads),
                         one,
-                        "{format}, exact {exact}, {inputs} inputs, {threads} threads"
+                        "{format}, {arithmetic:?}, {inputs} inputs, {threads} threads"
                     );
                 }
             }
@@ -249,12 +255,12 @@ fn threads_do_not_change_a_bit() {
 fn products_beside_each_other() {
     let cases = [Format::Q4_K, Format::F16, Format::Q8_0, Format::F32].map(|format| Case::new(format, 768));
     let inputs = &cases[0].inputs[..3 * 768];
-    for exact in [true, false] {
+    for arithmetic in ARITHMETICS {
         for threads in [1, 2, 3] {
             run_on(InstructionSet::selected(), threads, || {
                 let rows = [17, 1, 5, 3];
                 let mut outs = rows.map(|rows| vec![f32::NAN; 3 * rows]);
-                let input = Input::new(inputs, 768, exact, cases.iter().map(|case| case.format));
+                let input = Input::new(inputs, 768, arithmetic, cases.iter().map(|case| case.format));
                 let products = cases.iter().zip(rows).zip(&mut outs).map(|((case, rows), out)| {
                     let bytes = rows * case.format.row_bytes(768).unwrap();
                     let weights = &bytemuck::cast_slice(&case.weights)[..bytes];
@@ -262,7 +268,7 @@ fn products_beside_each_other() {
                 });
                 multiply(&input, products);
                 for ((case, rows), out) in cases.iter().zip(rows).zip(&outs) {
-                    assert_eq!(*out, case.run(exact, inputs, rows), "{}, exact {exact}", case.format);
+                    assert_eq!(*out, case.run(arithmetic, inputs, rows), "{}, {arithmetic:?}", case.format);
                 }
             });
         }
@@ -289,16 +295,17 @@ fn large_and_vanishing_activations() {
                 _ => inputs.fill(-60_000.0),
             }
         }
-        for exact in [true, false] {
+        // Some of these are outside the range of f16.
+        for arithmetic in [Arithmetic::Exact, Arithmetic::EightBit] {
             for set in InstructionSet::available() {
                 // Each row by itself, which is multiplied in another way than several.
                 for row in 0..Case::INPUT_ROWS {
                     let inputs = case.inputs[row * columns..(row + 1) * columns].to_vec();
                     let alone = Case { inputs, weights: case.weights.clone(), ..case };
-                    let out = run_on(set, 1, || alone.run(exact, &alone.inputs, Case::WEIGHT_ROWS));
+                    let out = run_on(set, 1, || alone.run(arithmetic, &alone.inputs, Case::WEIGHT_ROWS));
                     alone
-                        .expected(exact)
-                        .hold(&format!("{format}, row {row}, exact {exact}, {}", set.name()), &out);
+                        .expected(arithmetic)
+                        .hold(&format!("{format}, row {row}, {arithmetic:?}, {}", set.name()), &out);
                     if row == 3 {
                         assert!(out.iter().all(|&x| x == 0.0), "{format}: {out:?} from nothing but zeros");
                     }
@@ -317,13 +324,13 @@ fn what_is_not_finite_stays_so_and_stays_in_its_row() {
         for (bad, at) in [(f32::NAN, 0), (f32::NAN, 767), (f32::INFINITY, 300), (f32::NEG_INFINITY, 31)] {
             let mut inputs = case.inputs[..5 * columns].to_vec();
             inputs[2 * columns + at] = bad;
-            for exact in [true, false] {
+            for arithmetic in ARITHMETICS {
                 for set in InstructionSet::available() {
                     let rows = Case::WEIGHT_ROWS;
-                    let clean = run_on(set, 1, || case.run(exact, &case.inputs[..5 * columns], rows));
-                    let out = run_on(set, 1, || case.run(exact, &inputs, rows));
+                    let clean = run_on(set, 1, || case.run(arithmetic, &case.inputs[..5 * columns], rows));
+                    let out = run_on(set, 1, || case.run(arithmetic, &inputs, rows));
                     for (index, (x, clean)) in out.iter().zip(clean).enumerate() {
-                        let what = format!("{format}, {bad} at {at}, exact {exact}, {}", set.name());
+                        let what = format!("{format}, {bad} at {at}, {arithmetic:?}, {}", set.name());
                         if index / rows == 2 {
                             assert!(!x.is_finite(), "{what}: output {index} is {x}");
                         } else {
@@ -351,12 +358,13 @@ fn a_nan_in_a_weight_stays_in_its_row() {
             let mut case = Case { weights: clean.weights.clone(), inputs: clean.inputs.clone(), ..clean };
             let at = row_bytes + block * format.block_bytes();
             bytemuck::cast_slice_mut(&mut case.weights)[at..at + 2].copy_from_slice(&f16::NAN.to_le_bytes());
-            for exact in [true, false] {
+            for arithmetic in ARITHMETICS {
                 for set in InstructionSet::available() {
-                    let run =
-                        |case: &Case| run_on(set, 1, || case.run(exact, &case.inputs, Case::WEIGHT_ROWS));
+                    let run = |case: &Case| {
+                        run_on(set, 1, || case.run(arithmetic, &case.inputs, Case::WEIGHT_ROWS))
+                    };
                     for (index, (x, clean)) in run(&case).iter().zip(run(&clean)).enumerate() {
-                        let what = format!("{format}, {columns} columns, exact {exact}, {}", set.name());
+                        let what = format!("{format}, {columns} columns, {arithmetic:?}, {}", set.name());
                         match index % Case::WEIGHT_ROWS {
                             1 => assert!(x.is_nan(), "{what}: output {index} is {x}"),
                             _ => assert_eq!(x.to_bits(), clean.to_bits(), "{what}: output {index}"),
