@@ -261,12 +261,12 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
         let [keys, cached] = &mut cached;
         let values: ViewMut<'_, f16> = cached.slice_mut(0..values);
         let cache = Cache { keys: keys.view_mut(), values, places: places.view(), layer: 0 };
-        let heads = |len: usize| {
-            let rows: View<'_, f32> = rows.slice(0..len);
-            Heads { rows, stride: len, bias: None, norm: None }
+        let heads = |stride: usize| {
+            let rows: View<'_, f32> = rows.slice(0..stride.min(128));
+            Heads { rows, stride, bias: None, norm: None }
         };
         let (query, new) = (shape.group * shape.head_size, shape.head_size);
-        let heads = [heads(query.min(128)), heads(new), heads(new)];
+        let heads = [heads(query), heads(new), heads(new)];
         let workspace = workspace.slice_mut(0..work);
         ops::attn_decode(machine, out.view_mut(), heads, cache, angles.slice(0..0), workspace, shape)
     };

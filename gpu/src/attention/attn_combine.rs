@@ -33,7 +33,7 @@
 
 use core::marker::PhantomData;
 
-use super::attn_decode::{CHUNK, Chunked};
+use super::chunked::{CHUNK, Chunked};
 use crate::product::Activations;
 use crate::product::activations::LANE_VALUES;
 use crate::simt::{

@@ -72,8 +72,9 @@
 //!
 //! # Who waits for whom
 //!
-//! One barrier between turning heads and using them. After its last position a warp writes m and sum, and its O in lots of 64 columns. One barrier before
-//! the block's threads add a lot up, warp by warp; one before the next lot overwrites it.
+//! One barrier between turning heads and using them. After its last position a warp writes m and sum, and
+//! its O in lots of 64 columns. One barrier before the block's threads add a lot up, warp by warp; one before
+//! the next lot overwrites it.
 //!
 //! # Shape contract
 //!
@@ -84,9 +85,9 @@
 //!
 //! # Numeric contract
 //!
-//! Heads are turned as `rope_kv` turns them, to the bit. S is summed in f32 in the tensor core's order. Powers are of 2, `ex2.approx`. P is f32: it goes into
-//! the product in two f16 parts, of which the first is P rounded and the second what is left, 22 bits
-//! together; sums of P are of the f32. Which positions are summed in which order depends on the
+//! Heads are turned as `rope_kv` turns them, to the bit. S is summed in f32 in the tensor core's order.
+//! Powers are of 2, `ex2.approx`. P is f32: it goes into the product in two f16 parts, of which the first is P
+//! rounded and the second what is left, 22 bits together; sums of P are of the f32. Which positions are summed in which order depends on the
 //! positions alone: not on the grid, not on the rows beside it. For keys, queries and values in -1 to 1
 //! the error of `out` is at most 1e-4.
 //!
@@ -96,19 +97,18 @@
 
 use half::f16;
 
-use super::cache::{KvCache, KvPlace, LayerPlace};
-use super::problem::{Scaling, Sight, distance};
+use super::cache::LayerPlace;
+use super::chunked::{CHUNK, Chunked};
+use super::problem::distance;
 use crate::fragment::{group, place};
-use crate::position::{Head, Pairs, Turning};
+use crate::position::Turning;
 use crate::simt::{
     Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Shared, Simt, Unit, WARP_LANES,
     Work, product,
 };
 
-/// Positions of a chunk.
-pub const CHUNK: u32 = 128;
 /// Sixteens of positions that a block works on at a time.
-const TILES: u32 = 4;
+pub(super) const TILES: u32 = 4;
 /// Positions that a warp has at a time: the depth of a product.
 const TILE: u32 = 16;
 /// Rows of a product: the most heads to a KV head.
@@ -127,79 +127,10 @@ const ROW: u32 = VALUE_LOT + 8;
 /// f32 before the lots: m and sum of the heads, of each of the sixteens.
 const SCALES: u32 = TILES * MOST_GROUP * 2;
 
-/// Queries that a warp turns at most.
-const WARP_QUERIES: usize = MOST_GROUP.div_ceil(TILES) as usize;
-
 const _: () = assert!(CHUNK == 2 * TILES * TILE && ROW % 32 == 8);
 
 #[cfg(doc)]
 use crate::position::RopeKv;
-
-/// The arguments of both kernels of attention by chunks.
-#[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
-#[repr(C)]
-pub struct Chunked {
-    /// `rows × heads × chunks × head size`, aligned to 16 bytes; with `scales` it overlaps nothing.
-    pub partial: Global<f32>,
-    /// `rows × heads × chunks`, aligned to 8 bytes.
-    pub scales: Global<[f32; 2]>,
-    /// The cache; its width is KV heads × head size.
-    pub cache: KvCache,
-    /// Rows, at most 65,535: a grid's third axis has no more blocks.
-    pub rows: u32,
-    /// Chunks of the longest context, below 2^23.
-    pub chunks: u32,
-    /// Positions that there are angles for.
-    pub positions: u32,
-    /// KV heads, at most 65,535.
-    pub kv_heads: u32,
-    /// Query heads that share a KV head, 1 to [`MOST_GROUP`].
-    pub group: u32,
-    /// Which of the positions up to its own a row sees.
-    pub sight: Sight,
-    /// What becomes of the products of queries and keys.
-    pub scaling: Scaling,
-}
-
-impl Chunked {
-    /// Query heads.
-    #[inline(always)]
-    pub(super) const fn heads(&self) -> u32 {
-        self.kv_heads.wrapping_mul(self.group)
-    }
-
-    /// The positions that a row at `position` sees: from the first, up to and without the second.
-    /// None if it stands behind the last chunk or behind the angles.
-    #[inline(always)]
-    pub(super) const fn reach(&self, position: u32) -> Option<(u32, u32)> {
-        if position / CHUNK >= self.chunks || position >= self.positions {
-            return None;
-        }
-        Some(self.sight.reach(position, position, position + 1))
-    }
-
-    /// Bytes of the rows' places.
-    pub(super) fn place_bytes(&self) -> u64 {
-        u64::from(self.rows) * size_of::<KvPlace>() as u64
-    }
-
-    /// Bytes of the parts and scales of chunks that rows at `position` see something of.
-    pub(super) fn part_bytes(&self, position: u32, head_size: u32) -> u64 {
-        let chunks = match self.reach(position) {
-            Some((first, end)) if first < end => (end - 1) / CHUNK - first / CHUNK + 1,
-            _ => 0,
-        };
-        let parts = product([self.rows, self.heads(), chunks]);
-        parts.saturating_mul(4 * u64::from(head_size) + size_of::<[f32; 2]>() as u64)
-    }
-
-    /// Which chunk of all rows' and heads' it is.
-    #[inline(always)]
-    pub(super) const fn index(&self, row: u32, head: u32, chunk: u32) -> u64 {
-        let head = row as u64 * self.heads() as u64 + head as u64;
-        head * self.chunks as u64 + chunk as u64
-    }
-}
 
 /// The arguments of `attn_decode`.
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
@@ -219,7 +150,7 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
     /// Lots of d in O that a warp has.
     const VALUE_LOTS: usize = (HEAD_SIZE / Self::PARTS).div_ceil(VALUE_LOT) as usize;
     /// Warps of a block.
-    const WARPS: u32 = TILES * Self::PARTS;
+    pub(super) const WARPS: u32 = TILES * Self::PARTS;
     /// Lots of d in S that are loaded before the first is used.
     const KEY_LOTS_OF_A_PASS: usize = {
         let lots = if Self::KEY_LOTS < KEY_LOTS_AT_ONCE { Self::KEY_LOTS } else { KEY_LOTS_AT_ONCE };
@@ -231,9 +162,9 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
     /// Loads of a lane for them: of each sixteen two keys and four values a lot.
     const LOADS: u32 = 2 * (2 * Self::KEY_LOTS as u32 + 4 * Self::VALUE_LOTS as u32);
     /// f16 from one of the row's own heads to the next: an odd number of 32.
-    const HEAD_ROW: u32 = (HEAD_SIZE + 31) / 64 * 64 + 32;
+    pub(super) const HEAD_ROW: u32 = (HEAD_SIZE + 31) / 64 * 64 + 32;
     /// f32 before the row's own heads.
-    const fn before_heads(group: u32) -> u32 {
+    pub(super) const fn before_heads(group: u32) -> u32 {
         SCALES + Self::WARPS * group * ROW
     }
 }
@@ -249,17 +180,13 @@ impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
     };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
-            // All loops over registers are unrolled.
+            // All loops over registers are unrolled, and the first round stands apart from the second.
             Occurrence::new(
                 "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
                 Count::Exactly(Self::PRODUCTS),
             )
             .since(80),
-            // The compiler has the second pass of the largest head twice: with the new key, and without.
-            Occurrence::new(
-                "ld.global.v4.b32",
-                if HEAD_SIZE == 256 { Count::AtLeast(Self::LOADS) } else { Count::Exactly(Self::LOADS) },
-            ),
+            Occurrence::new("ld.global.v4.b32", Count::Exactly(Self::LOADS)),
             Occurrence::new("bar.sync", Count::Exactly(2 * Self::VALUE_LOTS as u32)),
         ],
         // Twelve warps on a multiprocessor; of eight in a block no more than eight.
@@ -310,26 +237,16 @@ type Keys = [[[u32; 4]; 2]; KEY_LOTS_AT_ONCE];
 /// A lane's values of sixteen positions: lots, positions.
 type Values = [[[u32; 4]; 4]; VALUE_LOTS];
 
-/// What goes into the heads that a warp turns.
-struct Additions {
-    /// Biases of queries.
-    biases: [Pairs; WARP_QUERIES],
-    /// The norm of all queries.
-    norm: Pairs,
-    /// Bias and norm of the new key or value.
-    of_new: [Pairs; 2],
-}
-
 /// What a block is to do. Positions are counted from the chunk's first.
 #[derive(Clone, Copy)]
-struct Task {
+pub(super) struct Task {
     /// The KV head's keys at the chunk's first position.
-    keys: Global<f16>,
+    pub(super) keys: Global<f16>,
     /// The KV head's values there.
-    values: Global<f16>,
+    pub(super) values: Global<f16>,
     /// How far the row's own position lies behind the chunk's first: it is in the chunk if that is below
     /// [`CHUNK`].
-    own: u32,
+    pub(super) own: u32,
     /// The first position that the row sees.
     first: u32,
 }
@@ -349,117 +266,6 @@ impl Task {
 }
 
 impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
-    /// The row's heads, of a size that the compiler knows.
-    #[inline(always)]
-    const fn own_heads(&self) -> Turning {
-        Turning { head_size: HEAD_SIZE, ..self.turning }
-    }
-
-    /// Query `i` of those that a warp turns, as one of the block's, if there is one.
-    #[inline(always)]
-    #[track_caller]
-    fn query_of_warp<S: Simt>(&self, s: S, i: usize) -> Option<u32> {
-        let head = s.warp() + i as u32 * Self::WARPS;
-        // The first is so anyway; said, it is known while compiling.
-        (head < MOST_GROUP && head < self.chunked.group).then_some(head)
-    }
-
-    /// Whether the warp turns the new key or the new value, and which of the block's heads that is.
-    #[inline(always)]
-    #[track_caller]
-    fn new_of_warp<S: Simt>(&self, s: S) -> Option<u32> {
-        let group = self.chunked.group;
-        let behind = s.warp().wrapping_sub(group) % Self::WARPS;
-        (behind < 2).then_some(group + behind)
-    }
-
-    /// A query of the block as one of the row.
-    #[inline(always)]
-    #[track_caller]
-    fn query_head<S: Simt>(&self, s: S, turning: Turning, head: u32) -> Head {
-        turning.query_head(s.block().y * self.chunked.group + head)
-    }
-
-    /// The new key or value of the block as one of the row.
-    #[inline(always)]
-    #[track_caller]
-    fn new_head<S: Simt>(&self, s: S, turning: Turning, head: u32) -> Head {
-        let kv_head = s.block().y;
-        if head == self.chunked.group { turning.key_head(kv_head) } else { turning.value_head(kv_head) }
-    }
-
-    /// What goes into the warp's heads besides, as far as no launch writes it.
-    ///
-    /// # Safety
-    /// The heads' rows keep their contract.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn additions<S: Simt>(&self, s: S, turning: Turning) -> Additions {
-        let mut all = Additions {
-            biases: [Turning::NO_PAIRS; WARP_QUERIES],
-            norm: Turning::NO_PAIRS,
-            of_new: [Turning::NO_PAIRS; 2],
-        };
-        // SAFETY: the caller's.
-        unsafe {
-            for i in 0..WARP_QUERIES {
-                if let Some(head) = self.query_of_warp(s, i) {
-                    all.biases[i] = turning.bias(s, self.query_head(s, turning, head));
-                }
-            }
-            all.norm = turning.norm(s, turning.query_head(0));
-            if let Some(head) = self.new_of_warp(s) {
-                let head = self.new_head(s, turning, head);
-                all.of_new = [turning.bias(s, head), turning.norm(s, head)];
-            }
-        }
-        all
-    }
-
-    /// Turns the warp's heads into shared memory, the new key and value also into the cache.
-    ///
-    /// # Safety
-    /// The task's memory is as it says, and the heads' rows keep their contract; there are angles for the
-    /// position.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn turn<S: Simt>(&self, s: S, task: Task, turning: Turning, besides: &Additions, position: u32) {
-        let (Chunked { cache, group, .. }, row) = (self.chunked, s.block().z);
-        let new = if task.own < CHUNK { self.new_of_warp(s) } else { None };
-        let mut starts = [Turning::NO_PAIRS; WARP_QUERIES];
-        let mut of_new = Turning::NO_PAIRS;
-        // SAFETY: the caller's; each element of a head has one lane.
-        unsafe {
-            for i in 0..WARP_QUERIES {
-                if let Some(head) = self.query_of_warp(s, i) {
-                    starts[i] = turning.start(s, self.query_head(s, turning, head), row);
-                }
-            }
-            if let Some(head) = new {
-                of_new = turning.start(s, self.new_head(s, turning, head), row);
-            }
-            let angles = turning.angles(s, position);
-            for i in 0..WARP_QUERIES {
-                if let Some(own) = self.query_of_warp(s, i) {
-                    let head = self.query_head(s, turning, own);
-                    let x = turning.turned(s, head, starts[i], [&besides.biases[i], &besides.norm], &angles);
-                    let to = self.own_head(s, own);
-                    turning.each(s, x, |element, x| s.store_shared(to.at(element), x));
-                }
-            }
-            if let Some(own) = new {
-                let head = self.new_head(s, turning, own);
-                let x = turning.turned(s, head, of_new, besides.of_new.each_ref(), &angles);
-                let cached = if own == group { task.keys } else { task.values };
-                let (to, cached) = (self.own_head(s, own), cached.row(task.own, cache.width));
-                turning.each(s, x, |element, x| {
-                    s.store_shared(to.at(element), x);
-                    s.store_global(cached.at(element.into()), x);
-                });
-            }
-        }
-    }
-
     /// The first of a warp's lots of O.
     #[inline(always)]
     const fn first_lot(warp: u32) -> u32 {
@@ -489,28 +295,6 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
         } else {
             [0; 4]
         }
-    }
-
-    /// The eight elements at `d` of one of the row's own heads, or zeros if they are none of the head's, or
-    /// the head does not count.
-    ///
-    /// # Safety
-    /// A head that counts has been turned, and a barrier lies between.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn load_own<S: Simt>(&self, s: S, head: u32, d: u32, counts: bool) -> [u32; 4] {
-        if counts && d < HEAD_SIZE {
-            // SAFETY: the caller's; rows of heads and `d` are multiples of 8.
-            unsafe { s.load_shared(self.own_head(s, head).at(d).cast()) }
-        } else {
-            [0; 4]
-        }
-    }
-
-    /// One of the row's own heads in shared memory.
-    #[inline(always)]
-    fn own_head<S: Simt>(&self, s: S, head: u32) -> Shared<f16> {
-        s.shared::<f32>().at(Self::before_heads(self.chunked.group)).cast().row(head, Self::HEAD_ROW)
     }
 
     /// Sixteen keys, positions `base` and on: of each lot from `first` on a lane's part of the first eight
@@ -604,7 +388,7 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
     }
 
     /// Sixteen positions, from `base` on, of which the row sees some, with the keys of the first pass and the
-    /// values. Whether they are the warp's first, the compiler knows: then O has no registers before.
+    /// values.
     ///
     /// # Safety
     /// The task's memory is as it says; the row's own heads are turned.
@@ -890,6 +674,7 @@ impl<S: Simt, const HEAD_SIZE: u32> Kernel<S> for AttnDecode<HEAD_SIZE> {
             s.barrier();
             let mut heads =
                 Heads { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [[[0.0; 4]; 8]; VALUE_LOTS] };
+            // At most twice. The first round's are under way since before the barrier.
             let mut is_first = true;
             while base < task.end() {
                 if !is_first {
