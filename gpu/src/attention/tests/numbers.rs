@@ -174,10 +174,7 @@ fn an_empty_problem_has_no_blocks() {
     for case in [Case::prompt(128, 0), Case { kv_heads: 0, ..Case::prompt(128, 3) }] {
         assert_eq!(blocks(case, FaPrefillF16kv::<128>), 0);
         assert_eq!(blocks(case, FaPrefillF16kvShared::<128>), 0);
-        assert_eq!(
-            blocks(case, |problem| FaPrefillF16kvWgmma::<128, 128, 64, 64> { problem, blocks: 3 }),
-            0
-        );
+        assert_eq!(blocks(case, |problem| FaPrefillF16kvWgmma::<128, 128, 64, 64> { problem, blocks: 3 }), 0);
         assert_eq!(blocks(case, |problem| AttnNaive { problem, head_size: 128 }), 0);
     }
 }
