@@ -44,7 +44,7 @@
 //! kernel otherwise come to light in some later call. A graph is waited for as a whole.
 //!
 //! `LANEMAP_CUDA_WGMMA_ATTENTION=0` has a prompt's attention on GPUs of compute capability 9.0 done by the kernel
-//! that all have, see [`ops::attention`].
+//! that all have, see [`ops::attention()`].
 
 #[cfg(not(cuda))]
 mod absent;
