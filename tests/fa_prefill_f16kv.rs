@@ -114,7 +114,7 @@ fn every_kernel_over_every_length<M: Machine>(machine: &M) {
     say(&format!(
         "attention on the {}: {} kernels, {} shapes each, worst error {worst:.2e}",
         M::NAME,
-        Kernel::ALL.len() + ops::WGMMA_HEAD_SIZES.len() + 1,
+        Kernel::ALL.len() + if wgmma { ops::WGMMA_HEAD_SIZES.len() } else { 0 } + 1,
         cases.len(),
     ));
 }

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 use gpu::simt::emulator::{Counters, GlobalTraffic};
-use lanemap::cuda::{self, Device, Emulated, Error, ModelQueue, Stream, View, ViewMut};
+use lanemap::cuda::{self, Device, Emulated, Error, ModelQueue, Stream, View, ViewMut, WGMMA};
 #[allow(unused_imports, reason = "each test binary uses a part of it")]
 pub(crate) use lanemap::gate::bounds::{EPSILON, FIRST_ORDER};
 use lanemap::gate::{bounds, guarded};
@@ -62,7 +62,7 @@ pub(crate) fn say(line: &str) {
 
 /// Whether a queue has what compute capability 9.0 alone has.
 pub(crate) fn has_wgmma(machine: &impl Machine, test: &str) -> bool {
-    let has = machine.compute_capability().is_none_or(|sm| sm == 90);
+    let has = machine.compute_capability().is_none_or(|sm| sm == WGMMA);
     if !has {
         say(&format!("NO DEVICE: {test}: needs compute capability 9.0, this is {}", machine.description()));
     }

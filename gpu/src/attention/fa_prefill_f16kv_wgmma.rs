@@ -134,7 +134,7 @@ pub struct FaPrefillF16kvWgmma<
 > {
     /// The problem.
     pub problem: Attention,
-    /// Blocks that run at a time. Any number will do; that of multiprocessors is best.
+    /// Blocks that run at a time, at least 1. Any number will do; that of multiprocessors is best.
     pub blocks: u32,
 }
 
@@ -231,7 +231,16 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             // The maximum of two rows in each tile, their sums at the end: two steps each. A tile stands three
             // times: the first, the others, and by itself.
             Occurrence::new("shfl.sync.bfly", Count::Exactly(3 * 4 + 4)),
+            // Each begins S; O too, but the last one apart from the loop, and by itself in two parts.
+            Occurrence::new("wgmma.mma_async", Count::Exactly(3 * HEAD_SIZE / STEP + 4 * Self::STEPS as u32)),
+            // A stage of K and V is called full, with Q's stage before it, or Q's alone.
             Occurrence::new("cp.async.wait_group", Count::Exactly(3)),
+            Occurrence::new("fence.proxy.async", Count::Exactly(3)),
+            Occurrence::new("setmaxnreg.inc", Count::Exactly(1)),
+            Occurrence::new("setmaxnreg.dec", Count::Exactly(1)),
+            // The block's, and that of a turn; the first turn is given before the loop, the others in it.
+            Occurrence::new("bar.sync", Count::Exactly(2)),
+            Occurrence::new("bar.arrive", Count::Exactly(2)),
         ],
         registers: REGISTERS,
         local_memory: false,
@@ -261,7 +270,9 @@ impl<S: Hopper, const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, cons
         let queries = Ring::new(shared, barriers, Self::QUERY_STAGES, Self::QUERY_BYTES);
         let barriers = barriers.at(Ring::barrier_bytes(Self::QUERY_STAGES) / 8);
         let cached = Ring::new(shared.at(Self::CACHED), barriers, Self::STAGES, Self::STAGE_BYTES);
-        // SAFETY: nobody uses the rings before the block's barrier; a warp group's rows of out are its own.
+        // SAFETY: nobody uses the rings before the block's barrier; a warp group's rows of out are its own. Warps 0 to
+        // 7 are two whole groups, which all take registers, and 8 to 11 one, which gives them, once each: 384 lanes
+        // of 168 are as many as 128 each of 232, 232 and 40, so what is taken comes to be free.
         unsafe {
             if s.thread() == 0 {
                 queries.initialize(s, PRODUCERS, CONSUMERS);
@@ -299,7 +310,10 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             if first >= end {
                 continue;
             }
-            // SAFETY: stages have been given back.
+            // SAFETY: a stage is written when it has been waited for, so all who read it have given it back; by this
+            // warp alone, as the turns tell, and of Q's stage the quarter of the rows that is its own. Stages, panels and
+            // quarters begin at multiples of 1024 bytes, the swizzle's period. A stage is called full after the
+            // copies into it were committed, with at most one group after Q's.
             unsafe {
                 queries.wait_empty(s);
                 let mut source = self.same().queried(head, place);
@@ -321,17 +335,17 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                         Self::stage::<S, TILE_KV>(s, cached.stage(), Self::PANEL_BYTES, source);
                         s.copy_async_commit();
                         if begun {
-                            Self::fill::<S, 1>(s, queries.full());
+                            Self::fill::<S, 1>(s, queries.full_barrier());
                             begun = false;
                         }
-                        Self::fill::<S, 0>(s, cached.full());
+                        Self::fill::<S, 0>(s, cached.full_barrier());
                     }
                     turn = (turn + 1) % PRODUCERS;
                     cached.advance();
                     i += 1;
                 }
                 if begun {
-                    Self::fill::<S, 0>(s, queries.full());
+                    Self::fill::<S, 0>(s, queries.full_barrier());
                 }
                 queries.advance();
             }
@@ -462,7 +476,10 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         let group = s.warp() / GROUP_WARPS;
         let (own_turn, other_turn) = (TURNS + group, TURNS + (group ^ 1));
         let mut scores = [0.0; SCORES];
-        // SAFETY: stages are full when they are read, and given back when the products that read them are done.
+        // SAFETY: `keys` and `values` go through the stages of their own, each waited for before it is read. At most
+        // two groups of products are under way, S and then O: keys are given back when at most the younger is, values
+        // when none is, queries after the last S. Nobody touches scores, O or P before the products that use
+        // them are done. Panels begin at multiples of 1024 bytes, as descriptors of the swizzle want.
         unsafe {
             keys.wait_full(s);
             s.wgmma_fence();
@@ -544,7 +561,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         let few = self.few(s, place);
         let mut scores = [0.0; SCORES];
         let mut tile = first;
-        // SAFETY: as in `sweep`.
+        // SAFETY: as in `sweep`; whatever has been begun is waited for before anything is given back.
         unsafe {
             while tile < end {
                 cached.wait_full(s);
@@ -616,7 +633,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     unsafe fn give_back<S: Hopper>(s: S, ring: &Ring) {
         if s.lane() == 0 {
             // SAFETY: the caller's.
-            unsafe { s.mbarrier_arrive(ring.empty()) };
+            unsafe { s.mbarrier_arrive(ring.empty_barrier()) };
         }
     }
 

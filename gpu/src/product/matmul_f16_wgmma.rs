@@ -104,7 +104,7 @@ pub struct MatmulF16Wgmma<const REGISTERS: usize = 128> {
     pub n: u32,
     /// Columns of input and weights.
     pub k: u32,
-    /// Blocks that run at a time. Any number will do; that of multiprocessors is best.
+    /// Blocks that run at a time, at least 1. Any number will do; that of multiprocessors is best.
     pub blocks: u32,
 }
 

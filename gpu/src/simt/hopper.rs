@@ -185,20 +185,31 @@ pub trait Hopper: Ampere {
 
     // ------------------------------------------------------------------ registers
 
-    /// Has this warp group's lanes have `REGISTERS` registers from here on, more than before: waits until other
-    /// warp groups of the block have given as many back. A multiple of 8, 24 to 256. The kernel's contract says how
-    /// many each lane of the block has in the beginning.
+    /// Has the lanes of this warp group have `REGISTERS` registers from here on, at least as many as before: waits
+    /// until other warp groups of the block have given as many back. A multiple of 8, 24 to 256. How many each lane
+    /// of the block has in the beginning is the kernel's [`REGISTER_LIMIT`](super::Contract::REGISTER_LIMIT),
+    /// without which there is no such word.
     ///
-    /// PTX: `setmaxnreg.inc.sync.aligned.u32`. Lanes: warp group. Order: none. Since: sm_90a. ISA: `setmaxnreg`.
+    /// PTX: `setmaxnreg.inc.sync.aligned.u32`. Lanes: warp, and all four of the group. Order: none.
+    /// Since: sm_90a. ISA: `setmaxnreg`.
+    ///
+    /// # Safety
+    /// All four warps of the group do so, each with all its lanes: in a part of them it is undefined. No warp of
+    /// it does so again before the others have done it. If the registers never come to be free, it waits forever.
     #[track_caller]
-    fn take_registers<const REGISTERS: u32>(self);
+    unsafe fn take_registers<const REGISTERS: u32>(self);
 
-    /// Has this warp group's lanes have `REGISTERS` registers from here on, fewer than before. A multiple of 8, 24
-    /// to 256.
+    /// Has the lanes of this warp group have `REGISTERS` registers from here on, at most as many as before; the
+    /// others are for [`take_registers`](Self::take_registers). A multiple of 8, 24 to 256.
     ///
-    /// PTX: `setmaxnreg.dec.sync.aligned.u32`. Lanes: warp group. Order: none. Since: sm_90a. ISA: `setmaxnreg`.
+    /// PTX: `setmaxnreg.dec.sync.aligned.u32`. Lanes: warp, and all four of the group. Order: none.
+    /// Since: sm_90a. ISA: `setmaxnreg`.
+    ///
+    /// # Safety
+    /// As `take_registers`. What a lane had in a register that it gives up is lost: the code that follows is
+    /// compiled to keep nothing there.
     #[track_caller]
-    fn give_registers<const REGISTERS: u32>(self);
+    unsafe fn give_registers<const REGISTERS: u32>(self);
 
     // ------------------------------------------------------------------ wgmma
 

@@ -42,6 +42,9 @@
 //!
 //! `LANEMAP_CUDA_SYNC=1` waits after every launch, so that a failing kernel is named: errors of a
 //! kernel otherwise come to light in some later call. A graph is waited for as a whole.
+//!
+//! `LANEMAP_CUDA_WGMMA_ATTENTION=0` has a prompt's attention on GPUs of compute capability 9.0 done by the kernel
+//! that all have, see [`ops::attention()`].
 
 #[cfg(not(cuda))]
 mod absent;
@@ -93,7 +96,7 @@ pub use graph::Graph;
 pub use noted::Noted;
 #[cfg(cuda)]
 pub use pinned::Pinned;
-pub use queue::{Around, Make, ModelQueue, Part, Queue};
+pub use queue::{Around, Make, ModelQueue, Part, Queue, WGMMA};
 pub use recorded::{Cost, Launched, Observed, Pass, Recorded, Recorder};
 #[cfg(cuda)]
 pub use stream::{Event, Stream};

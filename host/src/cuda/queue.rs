@@ -13,6 +13,10 @@ use super::buffer::{Buffer, Owner, View, ViewMut};
 use super::error::Error;
 use super::fallback::warn_once;
 
+/// The [compute capability](Queue::compute_capability) that has `wgmma`, and all else that is of sm_90a: it and
+/// no later one.
+pub const WGMMA: u32 = 90;
+
 /// A queue of launches, done in the order in which they are given, and the memory they work on.
 ///
 /// Whatever goes through it runs on both: on a [`Stream`](super::Stream), and without a GPU on an
@@ -208,6 +212,11 @@ pub trait Around {
     where
         K: for<'a> Kernel<Lane<'a>>;
 
+    /// What is said of the compute capability.
+    fn compute_capability_around(&self) -> Option<u32> {
+        self.inner().compute_capability()
+    }
+
     /// What becomes of waiting.
     ///
     /// # Errors
@@ -227,7 +236,7 @@ impl<W: Around> Queue for W {
     }
 
     fn compute_capability(&self) -> Option<u32> {
-        self.inner().compute_capability()
+        self.compute_capability_around()
     }
 
     fn input<T: Pod>(&self, name: &str, elements: &[T]) -> Result<Buffer<T>, Error> {

@@ -124,26 +124,45 @@ fn attn_naive_computes_attention() {
     computes(20, 2e-6, |problem| AttnNaive { problem, head_size: 20 });
 }
 
-/// The same problem in two passes, and with other rows beside its own, has the same bits.
+/// Rows of one problem in two passes, cut after so many, and with other rows beside their own, have the same bits.
+fn same_bits_however_cut<K>(whole: Case, cuts: &[usize], kernel: fn(Attention) -> K)
+where
+    K: for<'b> Kernel<Lane<'b>>,
+{
+    let inputs = whole.inputs(INPUTS);
+    let (all, _) = play(&whole, &inputs, 0, kernel);
+    for &cut in cuts {
+        let rest = Case { tokens: whole.tokens - cut, start: whole.start + cut, ..whole };
+        let from = cut * whole.head_size * whole.kv_heads * whole.group;
+        let (query, keys, values) =
+            (inputs.query[from..].to_vec(), inputs.keys.clone(), inputs.values.clone());
+        let (part, _) = play(&rest, &Inputs { query, keys, values }, 0, kernel);
+        let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert!(bits(&part) == bits(&all[from..]), "{}: {whole:?} cut at {cut}, inputs {INPUTS:#x}", K::NAME);
+    }
+}
+
 #[test]
 fn bits_do_not_depend_on_how_a_prompt_is_cut() {
     fn check<K: for<'b> Kernel<Lane<'b>>>(kernel: fn(Attention) -> K) {
         let whole = Case { kv_heads: 1, ..Case::prompt(64, 100) };
-        let inputs = whole.inputs(INPUTS);
-        let (all, _) = play(&whole, &inputs, 0, kernel);
-        for cut in [1, 40, 64, 90] {
-            let rest = Case { tokens: whole.tokens - cut, start: cut, ..whole };
-            let (query, keys, values) =
-                (inputs.query[cut * 64..].to_vec(), inputs.keys.clone(), inputs.values.clone());
-            let (part, _) = play(&rest, &Inputs { query, keys, values }, 0, kernel);
-            let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            assert!(bits(&part) == bits(&all[cut * 64..]), "{}: cut at {cut}", K::NAME);
-        }
+        same_bits_however_cut(whole, &[1, 40, 64, 90], kernel);
     }
     check(FaPrefillF16kv::<64>);
     check(FaPrefillF16kvShared::<64>);
-    // From 64 on no row sees few positions, which is another way through the tiles.
     check(|problem| FaPrefillF16kvWgmma::<64, 128, 32, 64> { problem, blocks: 1 });
+}
+
+/// The kernel's two ways through the tiles: rows over several of them, which as a whole are taken tile by tile
+/// because of the first 24, and, cut behind these, with the powers of one tile beside the product of the other.
+#[test]
+fn bits_of_fa_prefill_f16kv_wgmma_do_not_depend_on_how_many_its_neighbours_see() {
+    fn check<K: for<'b> Kernel<Lane<'b>>>(head_size: usize, kernel: fn(Attention) -> K) {
+        let whole = Case { start: 40, positions: 340, kv_heads: 1, group: 1, ..Case::prompt(head_size, 300) };
+        same_bits_however_cut(whole, &[41, 100, 129], kernel);
+    }
+    check(64, |problem| FaPrefillF16kvWgmma::<64, 128, 32, 64> { problem, blocks: 2 });
+    check(256, |problem| FaPrefillF16kvWgmma::<256, 64, 128, 32> { problem, blocks: 2 });
 }
 
 #[test]
@@ -155,6 +174,7 @@ fn an_empty_problem_has_no_blocks() {
     for case in [Case::prompt(128, 0), Case { kv_heads: 0, ..Case::prompt(128, 3) }] {
         assert_eq!(blocks(case, FaPrefillF16kv::<128>), 0);
         assert_eq!(blocks(case, FaPrefillF16kvShared::<128>), 0);
+        assert_eq!(blocks(case, |problem| FaPrefillF16kvWgmma::<128, 128, 64, 64> { problem, blocks: 3 }), 0);
         assert_eq!(blocks(case, |problem| AttnNaive { problem, head_size: 128 }), 0);
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Context<'l> {
     pub(super) seed: u64,
     /// Whether the kernel may begin before earlier launches are done.
     pub(super) starts_early: bool,
+    /// What a lane has in the beginning, if the kernel says so.
+    pub(super) registers: Option<u32>,
     pub(super) memory: &'l Memory,
     pub(super) sites: &'l Sites,
 }
@@ -86,6 +88,8 @@ struct Warp {
     outputs: Box<Of<Outputs>>,
     pending: Pending,
     products: UnderWay,
+    /// Those of a lane, of a kernel that says how many it begins with.
+    registers: Option<u32>,
 }
 
 /// A barrier of the block, in one meeting.
@@ -109,6 +113,7 @@ impl<'l> Block<'l> {
             outputs: Box::new([[0; 8]; 32]),
             pending: Pending::default(),
             products: UnderWay::default(),
+            registers: context.registers,
         };
         let state = State {
             shared: SharedMemory::new(shared_bytes, warps),
@@ -206,7 +211,7 @@ impl State {
         let inputs = *self.warps[warp].inputs;
         let mut outputs = [[0; 8]; WARP_LANES as usize];
         let site = self.sites.number(location, block.context.sites);
-        let of_products = match word {
+        let of_block = match word {
             WarpWord::Wgmma(product) => {
                 let registers = |lane: u32| core::array::from_fn(|i| inputs[lane as usize][i]);
                 self.begin_product(warp, product, site, registers)
@@ -216,9 +221,11 @@ impl State {
                 Ok(())
             }
             WarpWord::WgmmaWait { pending } => self.end_products(warp, pending, site),
+            WarpWord::TakeRegisters { registers } => self.set_registers(warp, registers, true),
+            WarpWord::GiveRegisters { registers } => self.set_registers(warp, registers, false),
             _ => Ok(()),
         };
-        of_products.map_err(|problem| (0, problem))?;
+        of_block.map_err(|problem| (0, problem))?;
         let mut memory = OfWarp { state: self, block, first: warp as u32 * WARP_LANES, site };
         warp::execute(word, &inputs, &mut outputs, &mut memory)?;
         *self.warps[warp].outputs = outputs;

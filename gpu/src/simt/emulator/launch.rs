@@ -93,6 +93,7 @@ impl Emulator {
                     launch,
                     seed: self.seed,
                     starts_early: K::STARTS_EARLY,
+                    registers: K::REGISTER_LIMIT,
                     memory,
                     sites,
                 },

@@ -26,6 +26,7 @@ impl<F: Copy + Send + Sync + 'static> Contract for Fixture<F> {
     const NAME: &'static str = "fixture";
     const EXPECTATIONS: Expectations =
         Expectations { instructions: &[], registers: 255, local_memory: false };
+    const REGISTER_LIMIT: Option<u32> = Some(168);
 
     fn launch(&self) -> Launch {
         self.launch

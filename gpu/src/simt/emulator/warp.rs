@@ -41,6 +41,8 @@ pub(super) enum WarpWord {
     WgmmaFence,
     WgmmaCommit,
     WgmmaWait { pending: u32 },
+    TakeRegisters { registers: u32 },
+    GiveRegisters { registers: u32 },
 }
 
 /// What `wmma.load` loads.
@@ -86,6 +88,8 @@ impl WarpWord {
             Self::WgmmaFence => "wgmma_fence",
             Self::WgmmaCommit => "wgmma_commit",
             Self::WgmmaWait { .. } => "wgmma_wait",
+            Self::TakeRegisters { .. } => "take_registers",
+            Self::GiveRegisters { .. } => "give_registers",
         }
     }
 
@@ -122,7 +126,9 @@ pub(super) fn execute(
         | WarpWord::Wgmma(_)
         | WarpWord::WgmmaFence
         | WarpWord::WgmmaCommit
-        | WarpWord::WgmmaWait { .. } => {}
+        | WarpWord::WgmmaWait { .. }
+        | WarpWord::TakeRegisters { .. }
+        | WarpWord::GiveRegisters { .. } => {}
         WarpWord::Shuffle | WarpWord::ShuffleUp | WarpWord::ShuffleDown | WarpWord::ShuffleXor => {
             memory.counters().shuffles += 1;
             for lane in 0..WARP_LANES {
@@ -383,6 +389,11 @@ pub(super) fn check_arguments(word: WarpWord, threads: u32) -> Result<(), Fault>
             if t == 0 || !t.is_multiple_of(WARP_LANES) || t > threads =>
         {
             format!("a barrier of {t} threads: it takes a multiple of 32 up to the block's {threads}")
+        }
+        WarpWord::TakeRegisters { registers } | WarpWord::GiveRegisters { registers }
+            if !registers.is_multiple_of(8) || !(24..=256).contains(&registers) =>
+        {
+            format!("{registers} registers: a lane has a multiple of 8, 24 to 256")
         }
         WarpWord::WmmaLoad { tile, address, stride } => {
             let multiple = if tile.operand == Operand::C { 4 } else { 8 };

@@ -44,6 +44,7 @@ pub struct Sabotaged<K> {
 impl<K: Contract> Contract for Sabotaged<K> {
     const NAME: &'static str = K::NAME;
     const EXPECTATIONS: Expectations = K::EXPECTATIONS;
+    const REGISTER_LIMIT: Option<u32> = K::REGISTER_LIMIT;
     const STARTS_EARLY: bool = K::STARTS_EARLY;
 
     fn launch(&self) -> Launch {
@@ -251,12 +252,12 @@ impl Hopper for Without<'_, '_> {
             bulk_commit() -> ();
             bulk_wait_read[const PENDING: u32][PENDING]() -> ();
             fence_proxy_async() -> ();
-            take_registers[const REGISTERS: u32][REGISTERS]() -> ();
-            give_registers[const REGISTERS: u32][REGISTERS]() -> ();
             wgmma_fence() -> ();
             wgmma_commit() -> ();
         }
         unsafe {
+            take_registers[const REGISTERS: u32][REGISTERS]() -> ();
+            give_registers[const REGISTERS: u32][REGISTERS]() -> ();
             mbarrier_init[][](barrier: Shared<u64>, arrivals: u32) -> ();
             mbarrier_arrive[][](barrier: Shared<u64>) -> ();
             mbarrier_arrive_expect[][](barrier: Shared<u64>, bytes: u32) -> ();

@@ -177,16 +177,16 @@ impl<M: Sm90a> Hopper for M {
     }
 
     #[inline(always)]
-    fn take_registers<const REGISTERS: u32>(self) {
-        // SAFETY: at worst it hangs.
+    unsafe fn take_registers<const REGISTERS: u32>(self) {
+        // SAFETY: the caller's: a whole warp group does so.
         unsafe {
             asm!("setmaxnreg.inc.sync.aligned.u32 {};", const REGISTERS, options(nostack));
         }
     }
 
     #[inline(always)]
-    fn give_registers<const REGISTERS: u32>(self) {
-        // SAFETY: as above.
+    unsafe fn give_registers<const REGISTERS: u32>(self) {
+        // SAFETY: the caller's: a whole warp group does so, and needs no more; `ptxas` sees the number.
         unsafe {
             asm!("setmaxnreg.dec.sync.aligned.u32 {};", const REGISTERS, options(nostack));
         }

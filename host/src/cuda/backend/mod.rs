@@ -30,7 +30,7 @@ use pass::{Angles, Pass, Phase, has_step_attention, step_shape};
 use weights::Weights;
 use workspace::{KvCaches, Workspace};
 
-use super::{Error, ModelQueue, Noted, Queue, Stream};
+use super::{Error, ModelQueue, Noted, Queue, Stream, WGMMA};
 use crate::backend::{Backend, BackendError, Step, Wanted};
 use crate::model::{Config, Model};
 
@@ -68,9 +68,6 @@ impl fmt::Display for GpuOptions {
         write!(f, "activations {} in prompts, {} in steps", self.prompt, self.step)
     }
 }
-
-/// The compute capability, times ten, that has what [`ActivationKind::F16Wgmma`] needs.
-const WGMMA: u32 = 90;
 
 /// The decoder on a queue: a GPU's stream, or the emulator.
 pub struct GpuBackend<Q: ModelQueue> {

@@ -11,7 +11,7 @@ use half::f16;
 
 use super::Check;
 use crate::cuda::fallback::warn_once;
-use crate::cuda::{Error, Queue, View, ViewMut};
+use crate::cuda::{Error, Queue, View, ViewMut, WGMMA};
 
 /// The shape of a problem of attention, and what its rows see.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -160,7 +160,7 @@ wgmma_kernels! {
 /// Whether a queue of this compute capability has attention done by [`prefill_wgmma`]. However many rows there
 /// are: a row's bits must not depend on how its prompt was cut.
 fn has_wgmma(compute_capability: Option<u32>, head_size: usize) -> bool {
-    compute_capability == Some(90) && WGMMA_HEAD_SIZES.contains(&head_size)
+    compute_capability == Some(WGMMA) && WGMMA_HEAD_SIZES.contains(&head_size)
 }
 
 /// Unless `LANEMAP_CUDA_WGMMA_ATTENTION` is 0.
@@ -308,7 +308,9 @@ fn checked<K: Prefill>(
         sight: Sight::new(causal, window),
         scaling,
     };
-    let kernel = K::of(problem, head_size, queue.multiprocessors());
+    let multiprocessors = queue.multiprocessors();
+    check.that(multiprocessors > 0, || "the device has 0 multiprocessors, it takes at least 1".to_owned())?;
+    let kernel = K::of(problem, head_size, multiprocessors);
     let grid = kernel.launch().grid;
     check.that(grid.y <= 65_535, || {
         format!("{tokens} tokens of {heads} heads are {} by {} blocks, the most are 65535", grid.x, grid.y)
@@ -324,9 +326,10 @@ mod tests {
     use crate::cuda::{Around, Emulated};
     use crate::experiment::{PARITY, Problem};
 
-    /// An emulator whose blocks have less shared memory, and that knows what ran.
+    /// An emulator that says it is some GPU, whose blocks may have less shared memory, and that knows what ran.
     struct Small {
         emulated: Emulated,
+        compute_capability: Option<u32>,
         most: u32,
         ran: std::cell::RefCell<Vec<&'static str>>,
     }
@@ -336,6 +339,10 @@ mod tests {
 
         fn inner(&self) -> &Emulated {
             &self.emulated
+        }
+
+        fn compute_capability_around(&self) -> Option<u32> {
+            self.compute_capability
         }
 
         unsafe fn launch_around<K>(&self, kernel: K) -> Result<(), Error>
@@ -355,7 +362,12 @@ mod tests {
 
     #[track_caller]
     fn ran(head_size: usize, most: u32) -> &'static str {
-        let queue = Small { emulated: Emulated::new(), most, ran: Vec::new().into() };
+        ran_on(None, head_size, most)
+    }
+
+    #[track_caller]
+    fn ran_on(compute_capability: Option<u32>, head_size: usize, most: u32) -> &'static str {
+        let queue = Small { emulated: Emulated::new(), compute_capability, most, ran: Vec::new().into() };
         let problem = Problem::random(AttentionShape::prompt(3, 4, [2, 1, head_size]), 1);
         let query = queue.input("query", &problem.query).unwrap();
         let keys = queue.input("keys", &problem.keys).unwrap();
@@ -392,6 +404,16 @@ mod tests {
         assert!([64, 96, 128, 256].into_iter().all(|head_size| has_wgmma(Some(90), head_size)));
         assert!(!has_wgmma(Some(90), 80) && !has_wgmma(Some(100), 128) && !has_wgmma(None, 128));
         assert_eq!(wgmma_kernel(96), Some("fa_prefill_f16kv_wgmma_hd96"));
+    }
+
+    #[test]
+    fn attention_is_by_wgmma_on_the_gpus_that_have_it() {
+        assert!(*WGMMA_WANTED, "this test is of what happens unless LANEMAP_CUDA_WGMMA_ATTENTION is 0");
+        assert_eq!(ran_on(Some(90), 128, u32::MAX), "fa_prefill_f16kv_wgmma");
+        assert_eq!(ran_on(Some(90), 64, u32::MAX), "fa_prefill_f16kv_wgmma_hd64");
+        assert_eq!(ran_on(Some(90), 80, u32::MAX), "fa_prefill_f16kv_hd80");
+        assert_eq!(ran_on(Some(80), 128, u32::MAX), "fa_prefill_f16kv");
+        assert_eq!(ran_on(Some(100), 128, u32::MAX), "fa_prefill_f16kv");
     }
 
     #[test]

@@ -19,8 +19,13 @@ const NAIVE_HEAD_SIZE: usize = 6;
 pub enum PromptAttention {
     /// One that every GPU has, for one head size.
     Portable(Kernel),
-    /// The one by `wgmma` for this head size.
-    Wgmma(usize),
+    /// One by `wgmma`, for one head size.
+    Wgmma {
+        /// The head size.
+        head_size: usize,
+        /// The kernel's name.
+        name: &'static str,
+    },
     /// The one that takes any head size.
     Naive,
 }
@@ -30,14 +35,16 @@ impl Parity for PromptAttention {
 
     fn all() -> Vec<Self> {
         let portable = Kernel::ALL.iter().copied().map(Self::Portable);
-        let wgmma = WGMMA_HEAD_SIZES.iter().copied().map(Self::Wgmma);
+        let wgmma = WGMMA_HEAD_SIZES.iter().filter_map(|&head_size| {
+            ops::wgmma_kernel(head_size).map(|name| Self::Wgmma { head_size, name })
+        });
         portable.chain(wgmma).chain([Self::Naive]).collect()
     }
 
     fn kernel(&self) -> String {
         let name = match *self {
             Self::Portable(kernel) => kernel.name(),
-            Self::Wgmma(head_size) => ops::wgmma_kernel(head_size).unwrap_or("fa_prefill_f16kv_wgmma"),
+            Self::Wgmma { name, .. } => name,
             Self::Naive => AttnNaive::NAME,
         };
         name.to_owned()
@@ -46,7 +53,7 @@ impl Parity for PromptAttention {
     fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
         let head_size = match *self {
             Self::Portable(kernel) => kernel.tiles().head_size() as usize,
-            Self::Wgmma(head_size) => head_size,
+            Self::Wgmma { head_size, .. } => head_size,
             Self::Naive => NAIVE_HEAD_SIZE,
         };
         let prompt = |tokens, start, [heads, kv_heads]: [usize; 2]| {
@@ -95,7 +102,7 @@ impl Parity for PromptAttention {
                 let cache = [keys.view(), values.view()];
                 match *self {
                     Self::Portable(kernel) => kernel.launch(queue, out, query.view(), cache, &shape)?,
-                    Self::Wgmma(_) => ops::prefill_wgmma(queue, out, query.view(), cache, &shape)?,
+                    Self::Wgmma { .. } => ops::prefill_wgmma(queue, out, query.view(), cache, &shape)?,
                     Self::Naive => ops::prefill::<AttnNaive>(queue, out, query.view(), cache, &shape)?,
                 }
                 Ok(())

@@ -1,6 +1,7 @@
 //! The words of sm_90a, as an emulated lane does them.
 
 use core::panic::Location;
+use std::borrow::ToOwned;
 use std::vec;
 use std::vec::Vec;
 
@@ -88,6 +89,26 @@ impl State {
         Ok(())
     }
 
+    /// A warp's lanes have so many registers from here on, more or fewer as `takes` says. Whether those that are
+    /// taken have been given, and whether the group's other warps do the same, nobody checks.
+    pub(super) fn set_registers(&mut self, warp: usize, registers: u32, takes: bool) -> Result<(), Problem> {
+        let has = &mut self.warps[warp].registers;
+        let problem = match *has {
+            None => "registers of a kernel that has no REGISTER_LIMIT".to_owned(),
+            Some(has) if takes && registers < has => {
+                std::format!("take_registers to {registers} by lanes that have {has}: it takes no fewer")
+            }
+            Some(has) if !takes && registers > has => {
+                std::format!("give_registers to {registers} by lanes that have {has}: it takes no more")
+            }
+            Some(_) => {
+                *has = Some(registers);
+                return Ok(());
+            }
+        };
+        Err(argument(problem).into())
+    }
+
     fn read_operands(
         &mut self,
         warp: usize,
@@ -111,14 +132,6 @@ fn check_bulk(bytes: u32) -> Result<(), Fault> {
         return Err(argument(std::format!("a bulk copy of {bytes} bytes: it takes a multiple of 16")));
     }
     Ok(())
-}
-
-/// That a warp group can have so many registers a lane.
-const fn check_registers(registers: u32) {
-    assert!(
-        registers.is_multiple_of(8) && 24 <= registers && registers <= 256,
-        "no such number of registers"
-    );
 }
 
 impl Block<'_> {
@@ -276,12 +289,12 @@ impl Hopper for Lane<'_> {
 
     fn fence_proxy_async(self) {}
 
-    fn take_registers<const REGISTERS: u32>(self) {
-        check_registers(REGISTERS);
+    unsafe fn take_registers<const REGISTERS: u32>(self) {
+        self.meet(WarpWord::TakeRegisters { registers: REGISTERS }, Location::caller(), &[0; 16]);
     }
 
-    fn give_registers<const REGISTERS: u32>(self) {
-        check_registers(REGISTERS);
+    unsafe fn give_registers<const REGISTERS: u32>(self) {
+        self.meet(WarpWord::GiveRegisters { registers: REGISTERS }, Location::caller(), &[0; 16]);
     }
 
     fn wgmma_fence(self) {

@@ -4,7 +4,7 @@ use std::vec;
 
 use half::f16;
 
-use super::{SEEDS, one_block, play, text};
+use super::{SEEDS, one_block, play, silent, text};
 use crate::fragment::wgmma;
 use crate::probe::ProbeMapWgmma;
 use crate::simt::emulator::{Emulator, EmulatorError, Fault, Lane, Memory};
@@ -153,6 +153,59 @@ fn what_is_no_barrier_and_what_is_no_bulk_copy_are_refused() {
     {
         assert!(problem.contains(part), "{problem}");
     }
+}
+
+#[test]
+fn registers_that_no_warp_can_have_are_refused_where_they_are_asked_for() {
+    let error = |body: fn(Lane<'_>)| {
+        let error = play(&mut Memory::new(), 0, one_block(128, 0), body).expect_err("a bad word");
+        assert!(error.location.is_some_and(|location| location.file() == file!()), "{error}");
+        error
+    };
+    // SAFETY: as above, in each.
+    let errors = unsafe {
+        [
+            error(|s| s.take_registers::<236>()),
+            error(|s| s.give_registers::<16>()),
+            error(|s| s.take_registers::<264>()),
+            // They begin with 168.
+            error(|s| s.take_registers::<160>()),
+            error(|s| s.give_registers::<176>()),
+            error(|s| {
+                s.take_registers::<232>();
+                s.take_registers::<224>();
+            }),
+        ]
+    };
+    for (error, part) in errors.iter().zip([
+        "236 registers: a lane has a multiple of 8, 24 to 256",
+        "16 registers: ",
+        "264 registers: ",
+        "take_registers to 160 by lanes that have 168",
+        "give_registers to 176 by lanes that have 168",
+        "take_registers to 224 by lanes that have 232",
+    ]) {
+        assert!(matches!(*error.fault, Fault::Argument { .. }) && text(error).contains(part), "{error}");
+    }
+    let of_some = play(&mut Memory::new(), 0, one_block(128, 0), |s: Lane<'_>| {
+        if s.lane() < 16 {
+            // SAFETY: as above.
+            unsafe { s.give_registers::<40>() };
+        }
+    });
+    let error = of_some.expect_err("half a warp");
+    assert!(matches!(*error.fault, Fault::Divergence { .. }), "{error}");
+    assert!(text(&error).contains("wait in give_registers at"), "{error}");
+    silent(one_block(256, 0), |s: Lane<'_>| {
+        // SAFETY: as above.
+        unsafe {
+            if s.warp() < 4 {
+                s.take_registers::<232>();
+            } else {
+                s.give_registers::<40>();
+            }
+        }
+    });
 }
 
 /// The probe that a device answers with the ISA's lane maps: there they are read from the hardware, here
