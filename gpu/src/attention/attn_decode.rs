@@ -190,6 +190,7 @@ impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
             Occurrence::new("bar.sync", Count::Exactly(2 * Self::VALUE_LOTS as u32)),
         ],
         // Twelve warps on a multiprocessor; of eight in a block no more than eight.
+        // Before sm_80, where there is no limit, four more.
         registers: if HEAD_SIZE == 256 { 224 } else { 172 },
         local_memory: false,
     };

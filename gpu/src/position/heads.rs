@@ -24,9 +24,10 @@ pub struct HeadRows {
     pub start: Global<f32>,
     /// Elements from one row to the next: a product may leave all three side by side.
     pub stride: u64,
-    /// One element for each of a row, or the address 0 for none.
+    /// One element for each of a row, or the address 0 for none. No launch writes them: they are read before a launch
+    /// waits for the one that it follows.
     pub bias: Global<f32>,
-    /// `head size` factors of a norm of each head, or the address 0 for none. Not for values.
+    /// `head size` factors of a norm of each head, or the address 0 for none. Not for values. Likewise.
     pub norm: Global<f32>,
 }
 

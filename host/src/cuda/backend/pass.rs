@@ -254,7 +254,7 @@ impl<'a, Q: Queue> Pass<'a, Q> {
         ops::rope_kv(self.queue, out, parts, cache, angles.table.view(), shape)
     }
 
-    /// The same and attention of rows of a step, as what the product behind it reads.
+    /// What [`turn`](Self::turn) does, and attention, of rows of a step, as what the product behind it reads.
     fn step<R: Rows>(&mut self, index: usize, layer: &Layer, context: usize) -> Result<(), Error> {
         let (config, rows, angles) = (self.config, self.rows, self.angles(index));
         let window = config.window(index).unwrap_or(0);

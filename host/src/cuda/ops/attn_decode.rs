@@ -65,6 +65,9 @@ impl AttnShape {
 /// A row that does not stand in its context, or stands behind the shape's or behind the angles, is left as it
 /// was. Of rows of one sequence what they see of each other is not defined.
 ///
+/// Biases and norms are read while launches before this one still run (see `gpu::simt`, "Launches that begin early"):
+/// they have to be inputs or uploads, never what a launch wrote. The emulator checks that.
+///
 /// # Errors
 /// [`Error::Contract`] unless `out` has the elements of the shape, `workspace` has those of
 /// [`AttnShape::workspace`], the head size is 64, 80, 96, 128 or 256, at most 16 query heads share a KV head, a
