@@ -216,7 +216,7 @@ impl<B: Pieces + Named, const ROWS: usize> MatvecRows<B, ROWS> {
         // Columns 2 t and 2 t + 1 of B are the lane's: coarse quants, and fine ones.
         let column = group(lane);
         let fine = Q8Row::new(self.k).fine();
-        let plane = (column / 2 == place(lane)).then_some(if column % 2 == 0 { 0 } else { fine });
+        let plane = (column / 2 == place(lane)).then_some(if column.is_multiple_of(2) { 0 } else { fine });
         let mut x = Input { quants: [[0; WORDS]; RUNS], scale: 0.0, sums: [0.0; RUNS] };
         s.wait_for_previous();
         let mut sums = [[0.0_f32; LANE_OUTPUTS]; ROWS];
