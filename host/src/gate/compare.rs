@@ -189,7 +189,9 @@ impl Comparison {
             positions: self.positions,
             largest: self.largest,
             rms: (self.squares / self.logits as f64).sqrt(),
-            kl_mean: divergence.map_or(f64::NAN, |summary| summary.kl_mean),
+            // The divergence of nearly equal ones may round to below zero; NaN stays what it is.
+            kl_mean: divergence
+                .map_or(f64::NAN, |summary| if summary.kl_mean < 0.0 { 0.0 } else { summary.kl_mean }),
             kl_max: divergence.map_or(f64::NAN, |summary| summary.kl_max.value),
             same_argmax: self.same_argmax,
             flips: self.flips,

@@ -2,7 +2,7 @@
 //!
 //! | file | what |
 //! | --- | --- |
-//! | `parity` | every kernel that models use against references in f64 |
+//! | `parity` | every kernel but the probes against references in f64 |
 //! | `tolerance` | whole models against the CPU's exact mode |
 //! | `identity` | greedy streams against recorded ones |
 //! | `compare` | logits of two runs, and what becomes of the choices |

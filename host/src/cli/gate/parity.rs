@@ -1,4 +1,4 @@
-//! `lanemap gate parity`: the kernels that models use against f64.
+//! `lanemap gate parity`: the kernels against f64.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::cli::output::to_stdout;
 use crate::cuda::Emulated;
 use crate::gate::parity::{Check, Extent, Row, SEED};
 
-/// Hold the kernels that models use, in every format, against references in f64
+/// Hold the kernels, in every format, against references in f64
 ///
 /// One line a kernel: how many cases and elements were compared, and the element that comes nearest to its
 /// bound, with what was found, what was expected, and by how much they may differ. A NaN is within no bound.
@@ -32,7 +32,7 @@ pub(super) struct Args {
     quick: bool,
 
     /// List the kernels and their families
-    #[arg(long, conflicts_with_all = ["kernel", "quick", "device"])]
+    #[arg(long, conflicts_with_all = ["kernel", "quick", "device", "json"])]
     list: bool,
 
     /// Print one JSON object instead of the table
