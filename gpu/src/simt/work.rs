@@ -5,6 +5,8 @@
 pub enum Unit {
     /// Tensor cores, in products of f16.
     TensorF16,
+    /// Tensor cores, in products of 8-bit integers.
+    TensorS8,
     /// All others.
     Plain,
 }

@@ -97,7 +97,8 @@ impl Ceilings {
     pub fn of(&self, unit: Unit) -> Option<&Ceiling> {
         match unit {
             Unit::TensorF16 => self.tensor_f16.as_ref(),
-            Unit::Plain => None,
+            // No launch is bound by these.
+            Unit::TensorS8 | Unit::Plain => None,
         }
     }
 }

@@ -119,8 +119,9 @@ impl Job {
         }
     }
 
-    /// What a launch does whose weights have `weights` bytes a row, and whose rows of input `input` bytes together.
-    fn work(jobs: &[Self; Self::MOST], rows: u32, k: u32, weights: u64, input: u64) -> Work {
+    /// What a launch does on `unit` whose weights have `weights` bytes a row, and whose rows of input `input` bytes
+    /// together.
+    fn work(jobs: &[Self; Self::MOST], [rows, k]: [u32; 2], weights: u64, input: u64, unit: Unit) -> Work {
         let (mut outputs, mut biases) = (0, 0);
         for job in jobs {
             outputs += u64::from(job.n);
@@ -128,7 +129,7 @@ impl Job {
         }
         let read = outputs * weights + input + 4 * biases;
         let multiplications = outputs.saturating_mul(product([rows, k]));
-        Work::moving(read, 4 * u64::from(rows) * outputs).multiplying(multiplications, Unit::Plain)
+        Work::moving(read, 4 * u64::from(rows) * outputs).multiplying(multiplications, unit)
     }
 }
 
@@ -186,7 +187,8 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
 
     fn work(&self, _: u32) -> Option<Work> {
         let input = u64::from(self.rows) * P::input_value_bytes(self.k);
-        Some(Job::work(&self.jobs, self.rows, self.k, P::weight_value_bytes(self.k), input))
+        let weights = P::weight_value_bytes(self.k);
+        Some(Job::work(&self.jobs, [self.rows, self.k], weights, input, Unit::Plain))
     }
 }
 

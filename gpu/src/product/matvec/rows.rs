@@ -56,7 +56,8 @@ use super::{Job, MatvecGeometry, Named};
 use crate::fragment::{group, mma, place};
 use crate::quant::planes::{PIECE_ELEMENTS, Pieces, Planes, RUNS, Run, plane_value_bytes};
 use crate::simt::{
-    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Shared, Simt, WARP_LANES, Work,
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Shared, Simt, Unit, WARP_LANES,
+    Work,
 };
 
 /// Launch of the kernels for some rows.
@@ -143,7 +144,8 @@ impl<B: Pieces + Named, const ROWS: usize> Contract for MatvecRows<B, ROWS> {
 
     fn work(&self, _: u32) -> Option<Work> {
         let input = u64::from(self.rows) * Q8Row::new(self.k).read_bytes(B::HAS_MIN);
-        Some(Job::work(&self.jobs, self.rows, self.k, plane_value_bytes(B::FORMAT, self.k), input))
+        let weights = plane_value_bytes(B::FORMAT, self.k);
+        Some(Job::work(&self.jobs, [self.rows, self.k], weights, input, Unit::TensorS8))
     }
 }
 
