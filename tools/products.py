@@ -8,12 +8,13 @@ kernel is compared with f64 on 200 elements; one that is off is not timed. Batch
 events, behind a kernel that only waits, so that launching costs nothing; median of 60 batches.
 """
 
-import ctypes
 import statistics
 import struct
 import sys
 
 import torch
+
+from timing import functions, launcher, milliseconds
 
 SHAPES = [
     (8192, 8192, 8192),
@@ -25,14 +26,6 @@ SHAPES = [
 # Of a kernel: columns of a tile, stages (gpu/src/product/matmul_f16_wgmma.rs).
 KERNELS = {"matmul_f16_wgmma": (256, 4), "matmul_f16_wgmma_n128": (128, 6)}
 TILE_M, THREADS, STAGES_BYTES = 128, 288, 192 << 10
-MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_...
-
-driver = ctypes.CDLL("libcuda.so.1")
-
-
-def check(code, doing):
-    if code:
-        sys.exit(f"{doing}: CUDA error {code}")
 
 
 def panels(matrix):
@@ -46,48 +39,22 @@ def panels(matrix):
     return torch.gather(parts, 3, order.expand(parts.shape)).contiguous()
 
 
-def load(path):
-    module = ctypes.c_void_p()
-    with open(path, "rb") as file:
-        check(driver.cuModuleLoadData(ctypes.byref(module), file.read() + b"\0"), f"loading {path}")
-    for name, (tile_n, stages) in KERNELS.items():
-        function = ctypes.c_void_p()
-        check(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
-        shared = STAGES_BYTES + 2 * stages * 8
-        check(driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, shared), name)
-        yield name, function, tile_n, shared
-
-
-def launcher(function, tile_n, shared, out, a, b, shape):
-    m, n, k = shape
+def kernels(path):
+    """The kernels of a PTX file: functions that make one that launches a product."""
+    shared = {name: STAGES_BYTES + 2 * stages * 8 for name, (_, stages) in KERNELS.items()}
+    loaded = functions(path, shared)
     blocks = torch.cuda.get_device_properties(0).multi_processor_count
-    tiles = -(-m // TILE_M) * -(-n // tile_n)
-    # gpu::product::MatmulF16Wgmma: four addresses (no bias), m, n, k, blocks that run at a time.
-    arguments = struct.pack("<4Q4I", out.data_ptr(), a.data_ptr(), b.data_ptr(), 0, m, n, k, blocks)
-    buffer = ctypes.create_string_buffer(arguments, len(arguments))
-    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
+    for name, (tile_n, _) in KERNELS.items():
 
-    def launch(keep=(buffer, a, b, out)):
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        grid = (min(tiles, blocks), 1, 1)
-        code = driver.cuLaunchKernel(function, *grid, THREADS, 1, 1, shared, stream, parameters, None)
-        check(code, "launching")
+        def product(out, a, b, shape, name=name, tile_n=tile_n):
+            m, n, k = shape
+            tiles = -(-m // TILE_M) * -(-n // tile_n)
+            # gpu::product::MatmulF16Wgmma: four addresses (no bias), m, n, k, blocks that run at a time.
+            arguments = struct.pack("<4Q4I", out.data_ptr(), a.data_ptr(), b.data_ptr(), 0, m, n, k, blocks)
+            grid = (min(tiles, blocks), 1, 1)
+            return launcher(loaded[name], grid, THREADS, shared[name], arguments, (out, a, b))
 
-    return launch
-
-
-def milliseconds(launch, batches=12, launches=10):
-    times = []
-    for _ in range(batches):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(2_000_000)
-        start.record()
-        for _ in range(launches):
-            launch()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) / launches)
-    return statistics.median(times)
+        yield name, product
 
 
 def error(out, a, b):
@@ -102,10 +69,9 @@ def error(out, a, b):
 
 def main():
     torch.manual_seed(0)
-    torch.zeros(1, device="cuda")  # The context that modules are loaded into.
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
     print("| m × n × k | kernel | ms | TFLOP/s | speed over cuBLAS |\n| --- | --- | ---: | ---: | ---: |")
-    loaded = list(load(sys.argv[1]))
+    loaded = list(kernels(sys.argv[1]))
     for shape in SHAPES:
         m, n, k = shape
         a, b = (torch.randn(rows, k, device="cuda").half() for rows in (m, n))
@@ -117,8 +83,8 @@ def main():
         except (RuntimeError, TypeError) as reason:
             print(f"no cuBLAS with f32 out: {reason}", file=sys.stderr)
         in_panels = panels(a), panels(b)
-        for name, function, tile_n, shared in loaded:
-            launch = launcher(function, tile_n, shared, out, *in_panels, shape)
+        for name, product in loaded:
+            launch = product(out, *in_panels, shape)
             out.fill_(float("nan"))
             launch()
             torch.cuda.synchronize()

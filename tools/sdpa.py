@@ -8,7 +8,6 @@ attention in f32 on four heads (1e-4); one that is off is not timed. Batches of 
 events, behind a kernel that only waits, so that launching costs nothing; median of 60 batches.
 """
 
-import ctypes
 import math
 import statistics
 import struct
@@ -17,6 +16,8 @@ import sys
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
+
+from timing import functions, launcher, milliseconds
 
 HEADS, KV_HEADS, HEAD_SIZE = 28, 4, 128
 # Of a kernel's launch: rows of a block, threads, bytes of shared memory (`lanemap kernels`).
@@ -33,21 +34,10 @@ KERNELS = {
 }
 # Those that have as many blocks as there are multiprocessors, which they are told behind the problem.
 PERSISTENT = {"fa_prefill_f16kv_wgmma"}
-MAX_DYNAMIC_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_...
-
-driver = ctypes.CDLL("libcuda.so.1")
-
-
-def check(code, doing):
-    if code:
-        sys.exit(f"{doing}: CUDA error {code}")
 
 
 def kernels(path, tokens, query, keys, values, out):
     """The kernels of a PTX file as functions that launch them."""
-    module = ctypes.c_void_p()
-    with open(path, "rb") as file:
-        check(driver.cuModuleLoadData(ctypes.byref(module), file.read() + b"\0"), f"loading {path}")
     # gpu::attention::Attention: four addresses; tokens, start, positions, KV heads, group; who sees
     # what (causal, no window); no soft cap, and the scale as an exponent of 2.
     group = HEADS // KV_HEADS
@@ -56,36 +46,11 @@ def kernels(path, tokens, query, keys, values, out):
     blocks = torch.cuda.get_device_properties(0).multi_processor_count
     fields = [tokens, 0, tokens, KV_HEADS, group, 0, 2**31 - 1, 0.0, scale, blocks]
     arguments = struct.pack("<4Q5IiI2f4xI4x", *addresses, *fields)
-    buffer = ctypes.create_string_buffer(arguments, len(arguments))
-    parameters = (ctypes.c_void_p * 1)(ctypes.addressof(buffer))
+    loaded = functions(path, {name: shared for name, (_, _, shared) in KERNELS.items()})
     for name, (tile, threads, shared) in KERNELS.items():
-        function = ctypes.c_void_p()
-        check(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
-        check(driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED_BYTES, shared), name)
-
         tiles = -(-tokens // tile)
         grid = (min(HEADS * tiles, blocks), 1, 1) if name in PERSISTENT else (HEADS, tiles, 1)
-
-        def launch(function=function, grid=grid, threads=threads, shared=shared, keep=buffer):
-            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            code = driver.cuLaunchKernel(function, *grid, threads, 1, 1, shared, stream, parameters, None)
-            check(code, "launching")
-
-        yield name, launch
-
-
-def milliseconds(launch, batches=12, launches=10):
-    times = []
-    for _ in range(batches):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(2_000_000)
-        start.record()
-        for _ in range(launches):
-            launch()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) / launches)
-    return statistics.median(times)
+        yield name, launcher(loaded[name], grid, threads, shared, arguments)
 
 
 def main():
