@@ -102,13 +102,13 @@ impl Job {
     pub const MOST_GROUPS: u32 = 65_535;
 
     /// Groups of `outputs` outputs that jobs have.
-    fn groups(jobs: &[Self; Self::MOST], outputs: u32) -> u32 {
+    pub(super) fn groups(jobs: &[Self; Self::MOST], outputs: u32) -> u32 {
         jobs.iter().map(|job| job.n.div_ceil(outputs)).sum()
     }
 
     /// The job that a group belongs to, and the group's place in it.
     #[inline(always)]
-    const fn of_group(&[a, b, c]: &[Self; Self::MOST], group: u32, outputs: u32) -> (Self, u32) {
+    pub(super) const fn of_group(&[a, b, c]: &[Self; Self::MOST], group: u32, outputs: u32) -> (Self, u32) {
         let (of_a, of_b) = (a.n.div_ceil(outputs), b.n.div_ceil(outputs));
         if group < of_a {
             (a, group)
@@ -121,7 +121,7 @@ impl Job {
 
     /// What a launch does on `unit` whose weights have `weights` bytes a row, and whose rows of input `input` bytes
     /// together.
-    fn work(jobs: &[Self; Self::MOST], [rows, k]: [u32; 2], weights: u64, input: u64, unit: Unit) -> Work {
+    pub(super) fn work(jobs: &[Self; Self::MOST], [rows, k]: [u32; 2], weights: u64, input: u64, unit: Unit) -> Work {
         let (mut outputs, mut biases) = (0, 0);
         for job in jobs {
             outputs += u64::from(job.n);

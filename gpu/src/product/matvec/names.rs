@@ -11,6 +11,8 @@ pub trait Named: Block {
     const Q8: [&'static str; 4];
     /// Those with f16 activations.
     const F16: [&'static str; 4];
+    /// Those that split K, by their tiles.
+    const SPLITK: [&'static str; 5];
 }
 
 macro_rules! named {
@@ -18,6 +20,13 @@ macro_rules! named {
         impl Named for $Block {
             const Q8: [&'static str; 4] = named!(@rows "matvec_q8_", $name);
             const F16: [&'static str; 4] = named!(@rows "matvec_f16_", $name);
+            const SPLITK: [&'static str; 5] = [
+                concat!("matmul_splitk_", $name),
+                concat!("matmul_splitk_", $name, "_m32"),
+                concat!("matmul_splitk_", $name, "_n16"),
+                concat!("matmul_splitk_", $name, "_n32"),
+                concat!("matmul_splitk_", $name, "_n64"),
+            ];
         }
     )*};
     (@rows $kind:literal, $name:literal) => {

@@ -1,0 +1,543 @@
+//! `matmul_splitk_<format>`: rows of f16 times quantized weights by the tensor cores, K split among the warps of a
+//! block: for steps of 1 to 64 sequences.
+//!
+//! `out[r][n] = Σ_k input[r][k] · weights[n][k] + bias[n]`; input `rows × k` as
+//! [`AsF16Pieces`], weights `n × k` in rows of planes ([`planes`](crate::quant::planes)), out `rows × n`, row major,
+//! f32. Up to three matrices of weights with the same `k` and the same format share a launch: Q, K and V, or gate and
+//! up.
+//!
+//! # Who owns what
+//!
+//! ```text
+//! grid: x = pass of 8 · N tiles rows of input, y = group of 16 · M tiles outputs, the jobs' one after another
+//! block: 8 warps, which share K
+//!
+//!                      K in pieces of 32 elements
+//!                      0      | 1      | ... | 7      | 8      | ...
+//!   outputs × rows     warp 0 | warp 1 | ... | warp 7 | warp 0 | ...
+//! ```
+//!
+//! A warp has its pieces of all outputs and rows of the block, and a sum for each of those.
+//!
+//! # One piece
+//!
+//! ```text
+//!               A: 16 outputs × 16 k     B: 16 k × 8 rows      D
+//!  run 0        quants 0 .. 15           input 0 .. 15      -> integers times input, f32
+//!  run 1        quants 16 .. 31          input 16 .. 31        summed over the run, or over the piece
+//!
+//!  sum += scale · D - minimum · Σ input          on accumulators: a scale of its output, a Σ of its row
+//! ```
+//!
+//! Quants are small integers, which f16 holds exactly, so weights are not rounded at all: scales are f32. What lane
+//! (g, t) needs of a run, the quants 4t .. 4t + 3 of outputs g and g + 8 and as many values of row g, stands side by
+//! side in the planes and in the input, because a product does not care in which order its k come.
+//!
+//! # Shared memory
+//!
+//! ```text
+//! stages, each  quants, high, scales, heads   16 · M tiles rows of PIECES pieces of weights, plane by plane
+//!               values, sums                  up to 8 · N tiles rows of PIECES pieces of input
+//! behind the last stage, over all that        8 warps × rows × outputs f32: the warps' sums
+//! ```
+//!
+//! Rows of planes lie 16 bytes more apart than a multiple of 128 has, rows of values 64: then what eight lanes load
+//! at a time lies in different banks.
+//!
+//! # Who waits for whom
+//!
+//! The launch begins while the one before it, which makes its input, still runs: weights of the first stages are
+//! asked for, then it waits. One barrier a stage: before it a thread waits for its own copies of the stage; after it
+//! all of the stage is visible, *and* all warps have finished the stage before, which the next copies overwrite. Two
+//! barriers at the end, around the warps' sums.
+//!
+//! # Numeric contract
+//!
+//! A piece's products are summed in the tensor core's order, a warp's pieces in order of k, the eight warps' sums in
+//! the order of a butterfly; then the bias. All of it depends on k alone: an output has the same bits whatever the
+//! other rows, the tiles and the grid are.
+
+use core::marker::PhantomData;
+
+use super::activations::{AsF16Pieces, F16PieceRow};
+use super::matvec::Job;
+use crate::fragment::{group, mma, place};
+use crate::quant::planes::{PIECE_ELEMENTS, Pieces, Planes, RUNS, plane_value_bytes};
+use crate::simt::{
+    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Shared, Simt, Unit, WARP_LANES,
+    Work,
+};
+
+/// Warps of a block, which share K.
+const WARPS: u32 = 8;
+const THREADS: u32 = WARPS * WARP_LANES;
+/// Outputs of a product, and rows of input.
+const TILE_M: u32 = 16;
+const TILE_N: u32 = 8;
+/// Bytes of a copy.
+const CHUNK: u32 = 16;
+/// Bytes of a piece of input, and of its sums.
+const VALUE_BYTES: u32 = 2 * PIECE_ELEMENTS;
+const SUM_BYTES: u32 = 4 * RUNS as u32;
+/// What rows in shared memory have more than their bytes.
+const PLANE_GAP: u32 = 16;
+const VALUE_GAP: u32 = 64;
+/// f32 from one row's sums of a warp to the next one's, beyond the outputs.
+const SUM_GAP: u32 = 4;
+
+/// The arguments of a `matmul_splitk`: tiles of outputs and of rows, pieces of a stage, stages.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct MatmulSplitK<B, const M: usize, const N: usize, const PIECES: u32, const STAGES: u32> {
+    /// What weights there are, and where their products go: at most [`Job::MOST_GROUPS`] groups of
+    /// [`OUTPUTS`](Self::OUTPUTS) outputs.
+    pub jobs: [Job; Job::MOST],
+    /// `rows` rows of [`AsF16Pieces`], aligned to 16 bytes.
+    pub input: Global<u8>,
+    /// Rows of input, at most 2^31 - 1.
+    pub rows: u32,
+    /// Columns of input and weights: a multiple of the format's block, not 0; rows have fewer than 2^31 bytes.
+    pub k: u32,
+    /// The weights' format.
+    pub format: PhantomData<B>,
+}
+
+// SAFETY: addresses and numbers, which may be zero.
+unsafe impl<B, const M: usize, const N: usize, const PIECES: u32, const STAGES: u32> bytemuck::Zeroable
+    for MatmulSplitK<B, M, N, PIECES, STAGES>
+{
+}
+
+/// A plane of a stage in shared memory.
+#[derive(Clone, Copy)]
+struct StagedPlane {
+    /// Where it begins in its stage.
+    at: u32,
+    /// Bytes of a stage of a row.
+    bytes: u32,
+    /// Chunks of a row that hold these.
+    chunks: u32,
+    /// Bytes from one row to the next.
+    stride: u32,
+}
+
+impl StagedPlane {
+    /// A plane of `bytes` a row and stage, behind what ends at `at`.
+    const fn new(at: u32, bytes: u32) -> Self {
+        let chunks = bytes.div_ceil(CHUNK);
+        let stride = if bytes == 0 { 0 } else { chunks * CHUNK + PLANE_GAP };
+        Self { at, bytes, chunks, stride }
+    }
+
+    /// Where it ends with `rows` rows.
+    const fn end(self, rows: u32) -> u32 {
+        self.at + rows * self.stride
+    }
+
+    /// Where the bytes of stage `stage` begin in their first chunk: not at 0 where several stages share one.
+    #[inline(always)]
+    const fn skipped(self, stage: u32) -> u32 {
+        stage.wrapping_mul(self.bytes) % CHUNK
+    }
+}
+
+/// The sums of a warp.
+type Sums<const M: usize, const N: usize> = [[[f32; 4]; N]; M];
+
+impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES: u32>
+    MatmulSplitK<B, M, N, PIECES, STAGES>
+{
+    /// Outputs of a block.
+    pub const OUTPUTS: u32 = TILE_M * M as u32;
+    /// Rows of input of a block.
+    pub const ROWS: u32 = TILE_N * N as u32;
+    /// Pieces of a warp in a stage.
+    const STEPS: u32 = PIECES / WARPS;
+    const PLANES: Planes = Planes::of(B::FORMAT);
+    const BLOCK_PIECES: u32 = B::FORMAT.block_elements() as u32 / PIECE_ELEMENTS;
+
+    const QUANTS: StagedPlane = Self::plane(0, Self::PLANES.quants);
+    const HIGH: StagedPlane = Self::plane(Self::QUANTS.end(Self::OUTPUTS), Self::PLANES.high);
+    const SCALES: StagedPlane = Self::plane(Self::HIGH.end(Self::OUTPUTS), Self::PLANES.scales);
+    const HEADS: StagedPlane = Self::plane(Self::SCALES.end(Self::OUTPUTS), Self::PLANES.heads);
+    /// Where the input begins in a stage, and bytes from one row to the next.
+    const VALUES: u32 = Self::HEADS.end(Self::OUTPUTS);
+    const VALUE_STRIDE: u32 = PIECES * VALUE_BYTES + VALUE_GAP;
+    const SUM_STRIDE: u32 = PIECES * SUM_BYTES + PLANE_GAP;
+    /// f32 from one row's sums of a warp to the next one's, and of a warp.
+    const WARP_ROW: u32 = Self::OUTPUTS + SUM_GAP;
+    const WARP_SUMS: u32 = Self::ROWS * Self::WARP_ROW;
+
+    const fn plane(at: u32, block_bytes: u32) -> StagedPlane {
+        StagedPlane::new(at, block_bytes * PIECES / Self::BLOCK_PIECES)
+    }
+
+    /// Bytes of a stage with `rows` rows of input.
+    #[inline(always)]
+    const fn stage_bytes(rows: u32) -> u32 {
+        Self::VALUES + rows * (Self::VALUE_STRIDE + if B::HAS_SUMS { Self::SUM_STRIDE } else { 0 })
+    }
+}
+
+impl<B: Pieces + super::matvec::Named, const M: usize, const N: usize, const PIECES: u32, const STAGES: u32>
+    Contract for MatmulSplitK<B, M, N, PIECES, STAGES>
+{
+    const NAME: &'static str = B::SPLITK[match (M, N) {
+        (1, 1) => 0,
+        (2, 1) => 1,
+        (4, 2) => 2,
+        (4, 4) => 3,
+        (4, 8) => 4,
+        _ => panic!("tiles without a name"),
+    }];
+    const EXPECTATIONS: Expectations = Expectations {
+        instructions: &[Occurrence::new(
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+            Count::Exactly(RUNS as u32 * Self::STEPS * (M * N) as u32),
+        )
+        .since(80)],
+        registers: 255,
+        local_memory: false,
+    };
+    const STARTS_EARLY: bool = true;
+
+    fn launch(&self) -> Launch {
+        let rows = self.rows.min(Self::ROWS);
+        let stages = STAGES * Self::stage_bytes(rows);
+        Launch {
+            grid: Dim3 { x: self.rows.div_ceil(Self::ROWS), y: Job::groups(&self.jobs, Self::OUTPUTS), z: 1 },
+            threads: THREADS,
+            shared_bytes: stages.max(WARPS * Self::WARP_SUMS * 4),
+        }
+    }
+
+    fn work(&self, _: u32) -> Option<Work> {
+        let input = u64::from(self.rows) * F16PieceRow::new(self.k).read_bytes(B::HAS_SUMS);
+        let weights = plane_value_bytes(B::FORMAT, self.k);
+        Some(Job::work(&self.jobs, [self.rows, self.k], weights, input, Unit::TensorF16))
+    }
+}
+
+/// What a block is to do.
+#[derive(Clone, Copy)]
+struct Task {
+    job: Job,
+    first_output: u32,
+    first_row: u32,
+    /// Rows of input that the block has, at least 1.
+    rows: u32,
+    /// Blocks of a row of weights, and bytes from one row to the next.
+    blocks: u32,
+    row_bytes: u32,
+}
+
+impl<
+    S: Simt,
+    B: Pieces + super::matvec::Named,
+    const M: usize,
+    const N: usize,
+    const PIECES: u32,
+    const STAGES: u32,
+> Kernel<S> for MatmulSplitK<B, M, N, PIECES, STAGES>
+{
+    #[inline(always)]
+    unsafe fn run(self, s: S) {
+        let Dim3 { x: pass, y: outputs, .. } = s.block();
+        let (job, outputs) = Job::of_group(&self.jobs, outputs, Self::OUTPUTS);
+        let blocks = self.k / B::FORMAT.block_elements() as u32;
+        let first_row = pass * Self::ROWS;
+        let task = Task {
+            job,
+            first_output: outputs * Self::OUTPUTS,
+            first_row,
+            rows: self.rows.wrapping_sub(first_row).min(Self::ROWS),
+            blocks,
+            row_bytes: Self::PLANES.offsets(blocks).row,
+        };
+        let pieces = self.k / PIECE_ELEMENTS;
+        let stages = pieces.div_ceil(PIECES);
+        s.let_next_begin();
+        // SAFETY: what is staged lies inside its stage, and comes from inside its matrix or is zero. A stage is read
+        // behind its wait and a barrier, and written again behind the next barrier, which every warp reaches when it
+        // has multiplied it. Input is copied behind the wait for the launch before. Behind the last barriers each
+        // sum has one lane, and an element of out one thread.
+        unsafe {
+            for stage in 0..STAGES - 1 {
+                self.copy_weights(s, task, stage);
+            }
+            s.wait_for_previous();
+            for stage in 0..STAGES - 1 {
+                self.copy_input(s, task, stage);
+                s.copy_async_commit();
+            }
+            let mut sums: Sums<M, N> = [[[0.0; 4]; N]; M];
+            for stage in 0..stages {
+                match STAGES {
+                    3 => s.copy_async_wait::<1>(),
+                    4 => s.copy_async_wait::<2>(),
+                    6 => s.copy_async_wait::<4>(),
+                    _ => s.copy_async_wait::<0>(),
+                }
+                s.barrier();
+                self.copy_weights(s, task, stage + STAGES - 1);
+                self.copy_input(s, task, stage + STAGES - 1);
+                s.copy_async_commit();
+                self.multiply(s, task, stage, pieces, &mut sums);
+            }
+            s.copy_async_wait::<0>();
+            s.barrier();
+            Self::share(s, &sums);
+            s.barrier();
+            self.store(s, task);
+        }
+    }
+}
+
+impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES: u32>
+    MatmulSplitK<B, M, N, PIECES, STAGES>
+{
+    /// Where a stage begins.
+    #[inline(always)]
+    fn stage<S: Simt>(s: S, task: Task, stage: u32) -> Shared<u8> {
+        s.shared::<u8>().row(stage % STAGES, Self::stage_bytes(task.rows))
+    }
+
+    /// Begins to copy a stage of the block's weights.
+    ///
+    /// # Safety
+    /// Nobody uses the stage until the copies have been waited for.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn copy_weights<S: Simt>(&self, s: S, task: Task, stage: u32) {
+        let at = Self::PLANES.offsets(task.blocks);
+        let planes = [
+            (Self::QUANTS, 0, Self::PLANES.quants),
+            (Self::HIGH, at.high, Self::PLANES.high),
+            (Self::SCALES, at.scales, Self::PLANES.scales),
+            (Self::HEADS, at.heads, Self::PLANES.heads),
+        ];
+        let stage_at = Self::stage(s, task, stage);
+        for (plane, at, block_bytes) in planes {
+            let first = stage.wrapping_mul(plane.bytes) & !(CHUNK - 1);
+            // Of the last chunk of a plane all bytes exist.
+            let end = task.blocks.wrapping_mul(block_bytes);
+            let chunks = plane.chunks * Self::OUTPUTS;
+            for turn in 0..chunks.div_ceil(THREADS) {
+                let index = turn * THREADS + s.thread();
+                if chunks.is_multiple_of(THREADS) || index < chunks {
+                    let (row, chunk) = (index / plane.chunks, index % plane.chunks);
+                    // An output past the end is the last one, and is not stored.
+                    let output = (task.first_output + row).min(task.job.n.wrapping_sub(1));
+                    let column = first + chunk * CHUNK;
+                    let from = task.job.weights.row(output, task.row_bytes).at(u64::from(at + column));
+                    let to = stage_at.at(plane.at).row(row, plane.stride).at(chunk * CHUNK);
+                    // SAFETY: the caller's; nothing is read past the plane.
+                    unsafe { s.copy_async::<CHUNK, _>(to, from, if column < end { CHUNK } else { 0 }) };
+                }
+            }
+        }
+    }
+
+    /// Begins to copy a stage of the block's input.
+    ///
+    /// # Safety
+    /// As [`copy_weights`](Self::copy_weights); the launch before has been waited for.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn copy_input<S: Simt>(&self, s: S, task: Task, stage: u32) {
+        let at = F16PieceRow::new(self.k);
+        let pieces = self.k / PIECE_ELEMENTS;
+        let values = Self::stage(s, task, stage).at(Self::VALUES);
+        let planes = [
+            (values, Self::VALUE_STRIDE, 0, VALUE_BYTES),
+            (values.row(task.rows, Self::VALUE_STRIDE), Self::SUM_STRIDE, at.sums(), SUM_BYTES),
+        ];
+        let count = if B::HAS_SUMS { 2 } else { 1 };
+        for &(to, stride, from, piece_bytes) in &planes[..count] {
+            let row_chunks = PIECES * piece_bytes / CHUNK;
+            let end = pieces.wrapping_mul(piece_bytes);
+            for turn in 0..(row_chunks * Self::ROWS).div_ceil(THREADS) {
+                let index = turn * THREADS + s.thread();
+                let (row, chunk) = (index / row_chunks, index % row_chunks);
+                if row < task.rows {
+                    let column = stage.wrapping_mul(PIECES * piece_bytes) + chunk * CHUNK;
+                    let source = self.input.row(task.first_row + row, at.bytes()).at(u64::from(from + column));
+                    let left = end.saturating_sub(column);
+                    // SAFETY: the caller's; nothing is read past the row.
+                    unsafe {
+                        s.copy_async::<CHUNK, _>(to.row(row, stride).at(chunk * CHUNK), source, left.min(CHUNK));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds the products of the warp's pieces of a stage to its sums.
+    ///
+    /// # Safety
+    /// The stage is staged, visible, and stays.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn multiply<S: Simt>(&self, s: S, task: Task, stage: u32, pieces: u32, sums: &mut Sums<M, N>) {
+        let (g, t) = (group(s.lane()), place(s.lane()));
+        let at = Self::stage(s, task, stage);
+        let warp = s.warp();
+        // Outputs g and g + 8 of each tile.
+        let row = |plane: StagedPlane, m: usize, half: usize| {
+            at.at(plane.at).row(TILE_M * m as u32 + 8 * half as u32 + g, plane.stride)
+        };
+        // Lane t has the scales of the warp's piece of step t; with one step all lanes have the same.
+        let own = if Self::STEPS == 1 { warp } else { t * WARPS + warp };
+        let mut own_scales = [[[(0.0_f32, 0.0_f32); RUNS]; 2]; M];
+        for m in 0..M {
+            for half in 0..2 {
+                let heads = row(Self::HEADS, m, half).at(Self::HEADS.skipped(stage));
+                // SAFETY: the caller's.
+                own_scales[m][half] = unsafe { B::staged_scales(s, row(Self::SCALES, m, half), heads, own) };
+            }
+        }
+        let values = at.at(Self::VALUES);
+        let sums_at = values.row(task.rows, Self::VALUE_STRIDE);
+        for step in 0..Self::STEPS {
+            let piece = step * WARPS + warp;
+            // The same for all lanes of a warp.
+            if stage * PIECES + piece >= pieces {
+                continue;
+            }
+            let mut a = [[[0_u32; 4]; RUNS]; M];
+            let mut scales = own_scales;
+            for m in 0..M {
+                for half in 0..2 {
+                    // SAFETY: the caller's.
+                    let quants =
+                        unsafe { B::quarter(s, row(Self::QUANTS, m, half), row(Self::HIGH, m, half), piece, t) };
+                    for run in 0..RUNS {
+                        let [low, high] = integers::<B, S>(s, quants[run]);
+                        a[m][run][half] = low;
+                        a[m][run][2 + half] = high;
+                        if Self::STEPS > 1 && !(B::ONE_SCALE && run > 0) {
+                            let from = s.lane() & !3 | step;
+                            let (scale, min) = own_scales[m][half][run];
+                            let min = if B::HAS_SUMS { s.shuffle(min, from) } else { min };
+                            scales[m][half][run] = (s.shuffle(scale, from), min);
+                        }
+                    }
+                }
+            }
+            for n in 0..N {
+                let of_tile = |row: u32| (TILE_N * n as u32 + row).min(task.rows - 1);
+                let from = values.row(of_tile(g), Self::VALUE_STRIDE).at(piece * VALUE_BYTES + CHUNK * t);
+                // SAFETY: the caller's.
+                let b: [u32; 4] = unsafe { s.load_shared(from.cast()) };
+                let row_sums = [0, 1].map(|i| {
+                    let from = sums_at.row(of_tile(2 * t + i), Self::SUM_STRIDE).at(piece * SUM_BYTES);
+                    // SAFETY: the caller's.
+                    if B::HAS_SUMS { unsafe { s.load_shared::<[f32; RUNS]>(from.cast()) } } else { [0.0; RUNS] }
+                });
+                for m in 0..M {
+                    Self::add(s, &a[m], b, &scales[m], row_sums, &mut sums[m][n]);
+                }
+            }
+        }
+    }
+
+    /// Adds what a piece of 16 outputs and of 8 rows comes to.
+    #[inline(always)]
+    #[track_caller]
+    fn add<S: Simt>(
+        s: S,
+        a: &[[u32; 4]; RUNS],
+        b: [u32; 4],
+        scales: &[[(f32, f32); RUNS]; 2],
+        row_sums: [[f32; RUNS]; 2],
+        sums: &mut [f32; 4],
+    ) {
+        let first = s.mma_m16n8k16_f16(a[0], [b[0], b[1]], [0.0; 4]);
+        let second = s.mma_m16n8k16_f16(a[1], [b[2], b[3]], if B::ONE_SCALE { first } else { [0.0; 4] });
+        for i in 0..4 {
+            let [one, two] = scales[i / 2];
+            let of_row = row_sums[i % 2];
+            let mut sum = sums[i];
+            if B::ONE_SCALE {
+                sum = s.fma(one.0, second[i], sum);
+                if B::HAS_SUMS {
+                    sum = s.fma(-one.1, of_row[0] + of_row[1], sum);
+                }
+            } else {
+                sum = s.fma(one.0, first[i], sum);
+                sum = s.fma(two.0, second[i], sum);
+                if B::HAS_SUMS {
+                    sum = s.fma(-one.1, of_row[0], sum);
+                    sum = s.fma(-two.1, of_row[1], sum);
+                }
+            }
+            sums[i] = sum;
+        }
+    }
+
+    /// Stores a warp's sums in shared memory.
+    ///
+    /// # Safety
+    /// Nobody uses it until a barrier.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn share<S: Simt>(s: S, sums: &Sums<M, N>) {
+        let own = s.shared::<f32>().row(s.warp(), Self::WARP_SUMS);
+        for m in 0..M {
+            for n in 0..N {
+                for i in 0..4 {
+                    let (output, row) = mma::c(s.lane(), i as u32);
+                    let (output, row) = (TILE_M * m as u32 + output, TILE_N * n as u32 + row);
+                    // SAFETY: the caller's; each element has one lane.
+                    unsafe { s.store_shared(own.row(row, Self::WARP_ROW).at(output), sums[m][n][i]) };
+                }
+            }
+        }
+    }
+
+    /// Adds the warps' sums, and the bias, and stores the elements of out.
+    ///
+    /// # Safety
+    /// The caller's of [`Kernel::run`]; the sums have been stored, and a barrier lies behind.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn store<S: Simt>(&self, s: S, task: Task) {
+        let elements = Self::OUTPUTS * Self::ROWS;
+        for turn in 0..elements.div_ceil(THREADS) {
+            let element = turn * THREADS + s.thread();
+            let (row, of_block) = (element / Self::OUTPUTS, element % Self::OUTPUTS);
+            let output = task.first_output + of_block;
+            if element >= elements || row >= task.rows || output >= task.job.n {
+                continue;
+            }
+            let shared = s.shared::<f32>().row(row, Self::WARP_ROW).at(of_block);
+            let mut sums = [0.0_f32; WARPS as usize];
+            for warp in 0..WARPS {
+                // SAFETY: the caller's.
+                sums[warp as usize] = unsafe { s.load_shared(shared.row(warp, Self::WARP_SUMS)) };
+            }
+            for half in [4, 2, 1] {
+                for warp in 0..half {
+                    sums[warp] += sums[warp + half];
+                }
+            }
+            let mut sum = sums[0];
+            // SAFETY: a row and an output that there are; each element of out has one thread. A bias has `n` values.
+            unsafe {
+                if task.job.bias.address() != 0 {
+                    sum += s.load_global_constant(task.job.bias.at(u64::from(output)));
+                }
+                let row = task.job.out.row(task.first_row + row, task.job.n);
+                s.store_global(row.at(u64::from(output)), sum);
+            }
+        }
+    }
+}
+
+/// Four quants without their offset as two pairs of f16: exact, for 1024 + q has q in its last bits.
+#[inline(always)]
+fn integers<B: Pieces, S: Simt>(s: S, quants: u32) -> [u32; 2] {
+    // -(1024 + offset), of which f16 has all whole numbers.
+    let offset = const { 0xe400_e400 | B::OFFSET | B::OFFSET << 16 };
+    [0x4140, 0x4342].map(|selector| s.add_f16x2(s.permute_bytes(quants, 0x6464_6464, selector), offset))
+}
