@@ -1,7 +1,7 @@
 //! Weights on their way into a product: a piece of 32 elements as it is loaded, and as f16.
 
 use crate::quant::planes::{EIGHT, Numbers, PIECE_ELEMENTS, Pieces, Run};
-use crate::quant::{Block, Format, bf16, f16};
+use crate::quant::{Block, bf16, f16};
 use crate::simt::{Global, Simt};
 
 /// Chunks of eight f16 in a piece.
@@ -97,7 +97,7 @@ fn values<B: Pieces, S: Simt>(s: S, quants: u32, scale: f32, min: f32) -> [f32; 
         });
     }
     let float = |byte: u32| f32::from_bits(s.permute_bytes(quants, 0x4000_0000, 0x7044 | byte << 8));
-    if const { centred(B::FORMAT) } {
+    if !B::OWN_MIN {
         // 128 scale + min is (128 + offset) scale, exact, and so is the whole before its rounding.
         let below = -(128.0 * scale + min);
         BYTES.map(|byte| s.fma(64.0 * scale, float(byte), below))
@@ -108,8 +108,3 @@ fn values<B: Pieces, S: Simt>(s: S, quants: u32, scale: f32, min: f32) -> [f32; 
 
 /// The bytes of a register.
 const BYTES: [u32; 4] = [0, 1, 2, 3];
-
-/// Whether a format's minimum is a small whole number of scales.
-const fn centred(format: Format) -> bool {
-    matches!(format, Format::Q4_0 | Format::Q5_0 | Format::Q3_K | Format::Q6_K)
-}

@@ -4,13 +4,13 @@
 use super::pack::{BlockPlanes, pack_fields, six_bits as six_bits_head, two_scales};
 use super::q32::{load_eight_bits, load_high_bit};
 use super::{
-    Pieces, Planes, RUNS, Run, four_bits, pieces_of, runs, six_bits, two_bits, with_high_bit,
-    with_two_high_bits,
+    Pieces, Planes, RUNS, Run, SIGNED, four_bits_of_piece, pieces_of, runs, six_bits, staged,
+    two_bits_of_piece, with_high_bit, with_two_high_bits,
 };
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::quant::bits::{q3_k_scales, scales_and_mins};
 use crate::quant::{BlockQ2_K, BlockQ3_K, BlockQ4_K, BlockQ5_K, BlockQ6_K, BlockQ8_K, Format, f16};
-use crate::simt::{Global, Simt, Word};
+use crate::simt::{Global, Shared, Simt, Word};
 
 /// The word of the piece `index` in the plane at `plane`.
 ///
@@ -46,11 +46,33 @@ fn scale_and_min<S: Simt>(s: S, head: [u32; 4], index: u32) -> (f32, f32) {
     (d * scale as f32, dmin * min as f32)
 }
 
+/// Scales and minimums of a piece of Q2_K.
+#[inline(always)]
+fn four_bit_scales<S: Simt>(s: S, scales: u16, head: u32) -> ([f32; RUNS], [f32; RUNS]) {
+    let [d, dmin] = s.f32_from_f16x2(head);
+    let field = |at: u32| (u32::from(scales) >> at & 0x0f) as f32;
+    ([0, 8].map(|at| d * field(at)), [4, 12].map(|at| dmin * field(at)))
+}
+
+/// Scales of a piece of Q3_K.
+#[inline(always)]
+fn centred_scales<S: Simt>(s: S, head: [u32; 4], index: u32) -> [f32; RUNS] {
+    let ([d, _], scales) = six_bits(s, head, index);
+    scales.map(|scale| d * (scale as f32 - 32.0))
+}
+
+/// Scales of a piece of Q6_K.
+#[inline(always)]
+fn byte_scales<S: Simt>(s: S, scales: u16, d: f16) -> [f32; RUNS] {
+    let d = s.f32_from_f16(d);
+    scales.to_le_bytes().map(|scale| d * f32::from(scale.cast_signed()))
+}
+
 impl Pieces for BlockQ2_K {
     /// Quants, scales, head.
     type Words = ([u32; 2], u16, u32);
     const ONE_SCALE: bool = false;
-    const HAS_MIN: bool = true;
+    const OFFSET: u32 = 0;
 
     #[inline(always)]
     #[track_caller]
@@ -68,10 +90,30 @@ impl Pieces for BlockQ2_K {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, scales, head): Self::Words, index: u32) -> [Run; RUNS] {
-        let [d, dmin] = s.f32_from_f16x2(head);
-        let field = |at: u32| (u32::from(scales) >> at & 0x0f) as f32;
-        let (scales, mins) = ([0, 8].map(|at| d * field(at)), [4, 12].map(|at| dmin * field(at)));
-        runs(index, two_bits(quants), scales, mins)
+        let (scales, mins) = four_bit_scales(s, scales, head);
+        runs(index, two_bits_of_piece(quants), scales, mins)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::two_bit(s, quants, piece, t) }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged_scales<S: Simt>(
+        s: S,
+        scales: Shared<u8>,
+        heads: Shared<u8>,
+        piece: u32,
+    ) -> [(f32, f32); RUNS] {
+        // SAFETY: the caller's.
+        let (scales, head) =
+            unsafe { (staged::word(s, scales, piece), staged::head::<Self, _, _>(s, heads, piece)) };
+        let ([a, b], [c, d]) = four_bit_scales(s, scales, head);
+        [(a, c), (b, d)]
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -87,7 +129,7 @@ impl Pieces for BlockQ3_K {
     /// Quants, their high bits, head.
     type Words = ([u32; 2], u32, [u32; 4]);
     const ONE_SCALE: bool = false;
-    const HAS_MIN: bool = true;
+    const OFFSET: u32 = 4;
 
     #[inline(always)]
     #[track_caller]
@@ -105,9 +147,34 @@ impl Pieces for BlockQ3_K {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, high, head): Self::Words, index: u32) -> [Run; RUNS] {
-        let ([d, _], scales) = six_bits(s, head, index);
-        let scales = scales.map(|scale| d * (scale as f32 - 32.0));
-        runs(index, with_high_bit::<2>(two_bits(quants), high), scales, scales.map(|scale| 4.0 * scale))
+        let scales = centred_scales(s, head, index);
+        let quants = with_high_bit::<2>(two_bits_of_piece(quants), high);
+        runs(index, quants, scales, scales.map(|scale| Self::OFFSET as f32 * scale))
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn quarter<S: Simt>(
+        s: S,
+        quants: Shared<u8>,
+        high: Shared<u8>,
+        piece: u32,
+        t: u32,
+    ) -> [u32; RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::with_one_bit::<2, _>(s, staged::two_bit(s, quants, piece, t), high, piece, t) }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged_scales<S: Simt>(
+        s: S,
+        _: Shared<u8>,
+        heads: Shared<u8>,
+        piece: u32,
+    ) -> [(f32, f32); RUNS] {
+        // SAFETY: the caller's.
+        staged::without_min(centred_scales(s, unsafe { staged::head::<Self, _, _>(s, heads, piece) }, piece))
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -125,7 +192,7 @@ impl Pieces for BlockQ4_K {
     /// Quants, head.
     type Words = ([u32; 4], [u32; 4]);
     const ONE_SCALE: bool = true;
-    const HAS_MIN: bool = true;
+    const OFFSET: u32 = 0;
 
     #[inline(always)]
     #[track_caller]
@@ -138,7 +205,26 @@ impl Pieces for BlockQ4_K {
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, head): Self::Words, index: u32) -> [Run; RUNS] {
         let (scale, min) = scale_and_min(s, head, index);
-        runs(index, four_bits(quants), [scale; RUNS], [min; RUNS])
+        runs(index, four_bits_of_piece(quants), [scale; RUNS], [min; RUNS])
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::four_bit(s, quants, piece, t) }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged_scales<S: Simt>(
+        s: S,
+        _: Shared<u8>,
+        heads: Shared<u8>,
+        piece: u32,
+    ) -> [(f32, f32); RUNS] {
+        // SAFETY: the caller's.
+        [scale_and_min(s, unsafe { staged::head::<Self, _, _>(s, heads, piece) }, piece); RUNS]
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -154,7 +240,7 @@ impl Pieces for BlockQ5_K {
     /// Quants, their high bits, head.
     type Words = ([u32; 4], u32, [u32; 4]);
     const ONE_SCALE: bool = true;
-    const HAS_MIN: bool = true;
+    const OFFSET: u32 = 0;
 
     #[inline(always)]
     #[track_caller]
@@ -173,7 +259,32 @@ impl Pieces for BlockQ5_K {
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, high, head): Self::Words, index: u32) -> [Run; RUNS] {
         let (scale, min) = scale_and_min(s, head, index);
-        runs(index, with_high_bit::<4>(four_bits(quants), high), [scale; RUNS], [min; RUNS])
+        runs(index, with_high_bit::<4>(four_bits_of_piece(quants), high), [scale; RUNS], [min; RUNS])
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn quarter<S: Simt>(
+        s: S,
+        quants: Shared<u8>,
+        high: Shared<u8>,
+        piece: u32,
+        t: u32,
+    ) -> [u32; RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::with_one_bit::<4, _>(s, staged::four_bit(s, quants, piece, t), high, piece, t) }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged_scales<S: Simt>(
+        s: S,
+        _: Shared<u8>,
+        heads: Shared<u8>,
+        piece: u32,
+    ) -> [(f32, f32); RUNS] {
+        // SAFETY: the caller's.
+        [scale_and_min(s, unsafe { staged::head::<Self, _, _>(s, heads, piece) }, piece); RUNS]
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -190,7 +301,7 @@ impl Pieces for BlockQ6_K {
     /// Quants, their high bits, scales, head.
     type Words = ([u32; 4], [u32; 2], u16, f16);
     const ONE_SCALE: bool = false;
-    const HAS_MIN: bool = true;
+    const OFFSET: u32 = 32;
 
     #[inline(always)]
     #[track_caller]
@@ -209,10 +320,36 @@ impl Pieces for BlockQ6_K {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, high, scales, d): Self::Words, index: u32) -> [Run; RUNS] {
-        let d = s.f32_from_f16(d);
-        let scales = scales.to_le_bytes().map(|scale| d * f32::from(scale.cast_signed()));
-        let quants = with_two_high_bits(four_bits(quants), high);
-        runs(index, quants, scales, scales.map(|scale| 32.0 * scale))
+        let scales = byte_scales(s, scales, d);
+        let quants = with_two_high_bits(four_bits_of_piece(quants), high);
+        runs(index, quants, scales, scales.map(|scale| Self::OFFSET as f32 * scale))
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn quarter<S: Simt>(
+        s: S,
+        quants: Shared<u8>,
+        high: Shared<u8>,
+        piece: u32,
+        t: u32,
+    ) -> [u32; RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::with_two_bits(s, staged::four_bit(s, quants, piece, t), high, piece, t) }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged_scales<S: Simt>(
+        s: S,
+        scales: Shared<u8>,
+        heads: Shared<u8>,
+        piece: u32,
+    ) -> [(f32, f32); RUNS] {
+        // SAFETY: the caller's.
+        let (scales, d) =
+            unsafe { (staged::word(s, scales, piece), staged::head::<Self, _, _>(s, heads, piece)) };
+        staged::without_min(byte_scales(s, scales, d))
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -229,7 +366,7 @@ impl Pieces for BlockQ8_K {
     /// Quants, head.
     type Words = ([[u32; 4]; RUNS], f32);
     const ONE_SCALE: bool = true;
-    const HAS_MIN: bool = false;
+    const OFFSET: u32 = SIGNED;
 
     #[inline(always)]
     #[track_caller]
@@ -242,6 +379,25 @@ impl Pieces for BlockQ8_K {
     #[inline(always)]
     fn unpack<S: Simt>(_: S, (quants, d): Self::Words, index: u32) -> [Run; RUNS] {
         runs(index, quants, [d; RUNS], [0.0; RUNS])
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::eight_bit(s, quants, piece, t) }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged_scales<S: Simt>(
+        s: S,
+        _: Shared<u8>,
+        heads: Shared<u8>,
+        piece: u32,
+    ) -> [(f32, f32); RUNS] {
+        // SAFETY: the caller's.
+        staged::without_min([unsafe { staged::head::<Self, _, _>(s, heads, piece) }; RUNS])
     }
 
     #[cfg(not(target_arch = "nvptx64"))]

@@ -2,9 +2,9 @@
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::pack::{BlockPlanes, ones, two_scales};
-use super::{Pieces, Planes, RUNS, Run, four_bits, runs, with_high_bit};
+use super::{Pieces, Planes, RUNS, Run, SIGNED, four_bits_of_piece, runs, staged, with_high_bit};
 use crate::quant::{BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, Format, f16};
-use crate::simt::{Global, Simt};
+use crate::simt::{Global, Shared, Simt};
 
 /// The 4-bit quants and the head of a block.
 ///
@@ -35,30 +35,32 @@ pub(super) unsafe fn load_high_bit<S: Simt>(s: S, row: Global<u8>, high: u32, in
     unsafe { s.load_global_constant(row.at(u64::from(high)).cast().at(u64::from(index))) }
 }
 
-/// The runs of quants that stand for `scale * (q - offset)`.
+/// The runs of quants that stand for `scale * (q - OFFSET)`.
 #[inline(always)]
-pub(super) fn centred<S: Simt>(
-    s: S,
-    index: u32,
-    quants: [[u32; 4]; RUNS],
-    scale: f16,
-    offset: f32,
-) -> [Run; RUNS] {
+fn centred<B: Pieces, S: Simt>(s: S, index: u32, quants: [[u32; 4]; RUNS], scale: f16) -> [Run; RUNS] {
     let scale = s.f32_from_f16(scale);
-    runs(index, quants, [scale; RUNS], [offset * scale; RUNS])
+    runs(index, quants, [scale; RUNS], [B::OFFSET as f32 * scale; RUNS])
 }
 
-/// The runs of quants that stand for `scale * q + minimum`, both in `head`.
+/// Scale and minimum of a block whose values are `scale * q + minimum`, both in `head`: what is subtracted is the
+/// negative of what the file has.
+#[inline(always)]
+fn scale_and_min<S: Simt>(s: S, head: u32) -> (f32, f32) {
+    let [scale, minimum] = s.f32_from_f16x2(head);
+    (scale, -minimum)
+}
+
+/// The runs of quants with scale and minimum in `head`.
 #[inline(always)]
 fn above_minimum<S: Simt>(s: S, index: u32, quants: [[u32; 4]; RUNS], head: u32) -> [Run; RUNS] {
-    let [scale, minimum] = s.f32_from_f16x2(head);
-    runs(index, quants, [scale; RUNS], [-minimum; RUNS])
+    let (scale, min) = scale_and_min(s, head);
+    runs(index, quants, [scale; RUNS], [min; RUNS])
 }
 
 impl Pieces for BlockQ4_0 {
     type Words = ([u32; 4], f16);
     const ONE_SCALE: bool = true;
-    const HAS_MIN: bool = true;
+    const OFFSET: u32 = 8;
 
     #[inline(always)]
     #[track_caller]
@@ -69,7 +71,26 @@ impl Pieces for BlockQ4_0 {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, scale): Self::Words, index: u32) -> [Run; RUNS] {
-        centred(s, index, four_bits(quants), scale, 8.0)
+        centred::<Self, _>(s, index, four_bits_of_piece(quants), scale)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::four_bit(s, quants, piece, t) }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged_scales<S: Simt>(
+        s: S,
+        _: Shared<u8>,
+        heads: Shared<u8>,
+        piece: u32,
+    ) -> [(f32, f32); RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::one_scale::<Self, _>(s, heads, piece) }
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -83,7 +104,7 @@ impl Pieces for BlockQ4_0 {
 impl Pieces for BlockQ4_1 {
     type Words = ([u32; 4], u32);
     const ONE_SCALE: bool = true;
-    const HAS_MIN: bool = true;
+    const OFFSET: u32 = 0;
 
     #[inline(always)]
     #[track_caller]
@@ -94,7 +115,26 @@ impl Pieces for BlockQ4_1 {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, head): Self::Words, index: u32) -> [Run; RUNS] {
-        above_minimum(s, index, four_bits(quants), head)
+        above_minimum(s, index, four_bits_of_piece(quants), head)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::four_bit(s, quants, piece, t) }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged_scales<S: Simt>(
+        s: S,
+        _: Shared<u8>,
+        heads: Shared<u8>,
+        piece: u32,
+    ) -> [(f32, f32); RUNS] {
+        // SAFETY: the caller's.
+        [scale_and_min(s, unsafe { staged::head::<Self, _, _>(s, heads, piece) }); RUNS]
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -108,7 +148,7 @@ impl Pieces for BlockQ4_1 {
 impl Pieces for BlockQ5_0 {
     type Words = (([u32; 4], f16), u32);
     const ONE_SCALE: bool = true;
-    const HAS_MIN: bool = true;
+    const OFFSET: u32 = 16;
 
     #[inline(always)]
     #[track_caller]
@@ -120,7 +160,32 @@ impl Pieces for BlockQ5_0 {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, ((quants, scale), high): Self::Words, index: u32) -> [Run; RUNS] {
-        centred(s, index, with_high_bit::<4>(four_bits(quants), high), scale, 16.0)
+        centred::<Self, _>(s, index, with_high_bit::<4>(four_bits_of_piece(quants), high), scale)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn quarter<S: Simt>(
+        s: S,
+        quants: Shared<u8>,
+        high: Shared<u8>,
+        piece: u32,
+        t: u32,
+    ) -> [u32; RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::with_one_bit::<4, _>(s, staged::four_bit(s, quants, piece, t), high, piece, t) }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged_scales<S: Simt>(
+        s: S,
+        _: Shared<u8>,
+        heads: Shared<u8>,
+        piece: u32,
+    ) -> [(f32, f32); RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::one_scale::<Self, _>(s, heads, piece) }
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -135,7 +200,7 @@ impl Pieces for BlockQ5_0 {
 impl Pieces for BlockQ5_1 {
     type Words = (([u32; 4], u32), u32);
     const ONE_SCALE: bool = true;
-    const HAS_MIN: bool = true;
+    const OFFSET: u32 = 0;
 
     #[inline(always)]
     #[track_caller]
@@ -147,7 +212,32 @@ impl Pieces for BlockQ5_1 {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, ((quants, head), high): Self::Words, index: u32) -> [Run; RUNS] {
-        above_minimum(s, index, with_high_bit::<4>(four_bits(quants), high), head)
+        above_minimum(s, index, with_high_bit::<4>(four_bits_of_piece(quants), high), head)
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn quarter<S: Simt>(
+        s: S,
+        quants: Shared<u8>,
+        high: Shared<u8>,
+        piece: u32,
+        t: u32,
+    ) -> [u32; RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::with_one_bit::<4, _>(s, staged::four_bit(s, quants, piece, t), high, piece, t) }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged_scales<S: Simt>(
+        s: S,
+        _: Shared<u8>,
+        heads: Shared<u8>,
+        piece: u32,
+    ) -> [(f32, f32); RUNS] {
+        // SAFETY: the caller's.
+        [scale_and_min(s, unsafe { staged::head::<Self, _, _>(s, heads, piece) }); RUNS]
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -162,7 +252,7 @@ impl Pieces for BlockQ5_1 {
 impl Pieces for BlockQ8_0 {
     type Words = ([[u32; 4]; RUNS], f16);
     const ONE_SCALE: bool = true;
-    const HAS_MIN: bool = false;
+    const OFFSET: u32 = SIGNED;
 
     #[inline(always)]
     #[track_caller]
@@ -178,6 +268,25 @@ impl Pieces for BlockQ8_0 {
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, scale): Self::Words, index: u32) -> [Run; RUNS] {
         runs(index, quants, [s.f32_from_f16(scale); RUNS], [0.0; RUNS])
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::eight_bit(s, quants, piece, t) }
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged_scales<S: Simt>(
+        s: S,
+        _: Shared<u8>,
+        heads: Shared<u8>,
+        piece: u32,
+    ) -> [(f32, f32); RUNS] {
+        // SAFETY: the caller's.
+        unsafe { staged::one_scale::<Self, _>(s, heads, piece) }
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
