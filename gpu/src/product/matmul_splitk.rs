@@ -59,7 +59,9 @@
 
 use core::marker::PhantomData;
 
-use super::activations::{AsF16Pieces, F16PieceRow};
+#[cfg(doc)]
+use super::activations::AsF16Pieces;
+use tmp::F16PieceRow;
 use super::matvec::Job;
 use crate::fragment::{group, mma, place};
 use crate::quant::planes::{PIECE_ELEMENTS, Pieces, Planes, RUNS, plane_value_bytes};
@@ -164,6 +166,12 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
     const VALUES: u32 = Self::HEADS.end(Self::OUTPUTS);
     const VALUE_STRIDE: u32 = PIECES * VALUE_BYTES + VALUE_GAP;
     const SUM_STRIDE: u32 = PIECES * SUM_BYTES + PLANE_GAP;
+    /// Chunks of a row's sums in a stage: threads copy one each.
+    const SUM_CHUNKS: u32 = {
+        let chunks = PIECES * SUM_BYTES / CHUNK;
+        assert!(Self::ROWS * chunks <= THREADS);
+        chunks
+    };
     /// f32 from one row's sums of a warp to the next one's, and of a warp.
     const WARP_ROW: u32 = Self::OUTPUTS + SUM_GAP;
     const WARP_SUMS: u32 = Self::ROWS * Self::WARP_ROW;
@@ -175,7 +183,7 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
     /// Bytes of a stage with `rows` rows of input.
     #[inline(always)]
     const fn stage_bytes(rows: u32) -> u32 {
-        Self::VALUES + rows * (Self::VALUE_STRIDE + if B::HAS_SUMS { Self::SUM_STRIDE } else { 0 })
+        Self::VALUES + Self::staged_rows(rows) * (Self::VALUE_STRIDE + if B::OWN_MIN { Self::SUM_STRIDE } else { 0 })
     }
 }
 
@@ -185,9 +193,9 @@ impl<B: Pieces + super::matvec::Named, const M: usize, const N: usize, const PIE
     const NAME: &'static str = B::SPLITK[match (M, N) {
         (1, 1) => 0,
         (2, 1) => 1,
-        (4, 2) => 2,
-        (4, 4) => 3,
-        (4, 8) => 4,
+        (_, 2) => 2,
+        (_, 4) => 3,
+        (_, 8) => 4,
         _ => panic!("tiles without a name"),
     }];
     const EXPECTATIONS: Expectations = Expectations {
@@ -202,8 +210,7 @@ impl<B: Pieces + super::matvec::Named, const M: usize, const N: usize, const PIE
     const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
-        let rows = self.rows.min(Self::ROWS);
-        let stages = STAGES * Self::stage_bytes(rows);
+        let stages = STAGES * Self::stage_bytes(self.rows.min(Self::ROWS));
         Launch {
             grid: Dim3 { x: self.rows.div_ceil(Self::ROWS), y: Job::groups(&self.jobs, Self::OUTPUTS), z: 1 },
             threads: THREADS,
@@ -212,7 +219,7 @@ impl<B: Pieces + super::matvec::Named, const M: usize, const N: usize, const PIE
     }
 
     fn work(&self, _: u32) -> Option<Work> {
-        let input = u64::from(self.rows) * F16PieceRow::new(self.k).read_bytes(B::HAS_SUMS);
+        let input = u64::from(self.rows) * F16PieceRow::new(self.k).read_bytes(B::OWN_MIN);
         let weights = plane_value_bytes(B::FORMAT, self.k);
         Some(Job::work(&self.jobs, [self.rows, self.k], weights, input, Unit::TensorF16))
     }
@@ -224,7 +231,7 @@ struct Task {
     job: Job,
     first_output: u32,
     first_row: u32,
-    /// Rows of input that the block has, at least 1.
+    /// Rows of input that there are for the block, at least 1.
     rows: u32,
     /// Blocks of a row of weights, and bytes from one row to the next.
     blocks: u32,
@@ -254,8 +261,9 @@ impl<
             blocks,
             row_bytes: Self::PLANES.offsets(blocks).row,
         };
-        let pieces = self.k / PIECE_ELEMENTS;
-        let stages = pieces.div_ceil(PIECES);
+        let stages = (self.k / PIECE_ELEMENTS).div_ceil(PIECES);
+        let stage_bytes = Self::stage_bytes(task.rows);
+        let first: Shared<u8> = s.shared();
         s.let_next_begin();
         // SAFETY: what is staged lies inside its stage, and comes from inside its matrix or is zero. A stage is read
         // behind its wait and a barrier, and written again behind the next barrier, which every warp reaches when it
@@ -263,26 +271,31 @@ impl<
         // sum has one lane, and an element of out one thread.
         unsafe {
             for stage in 0..STAGES - 1 {
-                self.copy_weights(s, task, stage);
+                Self::copy_weights(s, task, first.row(stage, stage_bytes), stage);
             }
             s.wait_for_previous();
             for stage in 0..STAGES - 1 {
-                self.copy_input(s, task, stage);
+                self.copy_input(s, task, first.row(stage, stage_bytes), stage);
                 s.copy_async_commit();
             }
             let mut sums: Sums<M, N> = [[[0.0; 4]; N]; M];
+            let (mut slot, mut free) = (0, STAGES - 1);
             for stage in 0..stages {
                 match STAGES {
                     3 => s.copy_async_wait::<1>(),
                     4 => s.copy_async_wait::<2>(),
+                    5 => s.copy_async_wait::<3>(),
                     6 => s.copy_async_wait::<4>(),
                     _ => s.copy_async_wait::<0>(),
                 }
                 s.barrier();
-                self.copy_weights(s, task, stage + STAGES - 1);
-                self.copy_input(s, task, stage + STAGES - 1);
+                let to = first.row(free, stage_bytes);
+                Self::copy_weights(s, task, to, stage + STAGES - 1);
+                self.copy_input(s, task, to, stage + STAGES - 1);
                 s.copy_async_commit();
-                self.multiply(s, task, stage, pieces, &mut sums);
+                Self::multiply(s, task.rows, first.row(slot, stage_bytes), stage, &mut sums);
+                free = slot;
+                slot = if slot == STAGES - 1 { 0 } else { slot + 1 };
             }
             s.copy_async_wait::<0>();
             s.barrier();
@@ -296,19 +309,13 @@ impl<
 impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES: u32>
     MatmulSplitK<B, M, N, PIECES, STAGES>
 {
-    /// Where a stage begins.
-    #[inline(always)]
-    fn stage<S: Simt>(s: S, task: Task, stage: u32) -> Shared<u8> {
-        s.shared::<u8>().row(stage % STAGES, Self::stage_bytes(task.rows))
-    }
-
-    /// Begins to copy a stage of the block's weights.
+    /// Begins to copy a stage of the block's weights. What is past the end of K becomes zero.
     ///
     /// # Safety
     /// Nobody uses the stage until the copies have been waited for.
     #[inline(always)]
     #[track_caller]
-    unsafe fn copy_weights<S: Simt>(&self, s: S, task: Task, stage: u32) {
+    unsafe fn copy_weights<S: Simt>(s: S, task: Task, stage_at: Shared<u8>, stage: u32) {
         let at = Self::PLANES.offsets(task.blocks);
         let planes = [
             (Self::QUANTS, 0, Self::PLANES.quants),
@@ -316,10 +323,9 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
             (Self::SCALES, at.scales, Self::PLANES.scales),
             (Self::HEADS, at.heads, Self::PLANES.heads),
         ];
-        let stage_at = Self::stage(s, task, stage);
         for (plane, at, block_bytes) in planes {
             let first = stage.wrapping_mul(plane.bytes) & !(CHUNK - 1);
-            // Of the last chunk of a plane all bytes exist.
+            // Of the last chunk of a plane all bytes exist, and are zero where there is no block.
             let end = task.blocks.wrapping_mul(block_bytes);
             let chunks = plane.chunks * Self::OUTPUTS;
             for turn in 0..chunks.div_ceil(THREADS) {
@@ -328,63 +334,78 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
                     let (row, chunk) = (index / plane.chunks, index % plane.chunks);
                     // An output past the end is the last one, and is not stored.
                     let output = (task.first_output + row).min(task.job.n.wrapping_sub(1));
-                    let column = first + chunk * CHUNK;
-                    let from = task.job.weights.row(output, task.row_bytes).at(u64::from(at + column));
-                    let to = stage_at.at(plane.at).row(row, plane.stride).at(chunk * CHUNK);
+                    // In this order: what does not depend on the stage is computed once.
+                    let row_at = task.job.weights.row(output, task.row_bytes).at(u64::from(at + chunk * CHUNK));
+                    let to = stage_at.at(plane.at + row * plane.stride + chunk * CHUNK);
+                    let valid = if first < end.saturating_sub(chunk * CHUNK) { CHUNK } else { 0 };
                     // SAFETY: the caller's; nothing is read past the plane.
-                    unsafe { s.copy_async::<CHUNK, _>(to, from, if column < end { CHUNK } else { 0 }) };
+                    unsafe { s.copy_async::<CHUNK, _>(to, row_at.at(u64::from(first)), valid) };
                 }
             }
         }
     }
 
-    /// Begins to copy a stage of the block's input.
+    /// Rows of input that a stage holds if the block has so many.
+    #[inline(always)]
+    const fn staged_rows(rows: u32) -> u32 {
+        if N == 1 { rows } else { Self::ROWS }
+    }
+
+    /// Begins to copy a stage of the block's input. What is past the end of K becomes zero.
     ///
     /// # Safety
     /// As [`copy_weights`](Self::copy_weights); the launch before has been waited for.
     #[inline(always)]
     #[track_caller]
-    unsafe fn copy_input<S: Simt>(&self, s: S, task: Task, stage: u32) {
+    unsafe fn copy_input<S: Simt>(&self, s: S, task: Task, stage_at: Shared<u8>, stage: u32) {
         let at = F16PieceRow::new(self.k);
         let pieces = self.k / PIECE_ELEMENTS;
-        let values = Self::stage(s, task, stage).at(Self::VALUES);
-        let planes = [
-            (values, Self::VALUE_STRIDE, 0, VALUE_BYTES),
-            (values.row(task.rows, Self::VALUE_STRIDE), Self::SUM_STRIDE, at.sums(), SUM_BYTES),
-        ];
-        let count = if B::HAS_SUMS { 2 } else { 1 };
-        for &(to, stride, from, piece_bytes) in &planes[..count] {
-            let row_chunks = PIECES * piece_bytes / CHUNK;
-            let end = pieces.wrapping_mul(piece_bytes);
-            for turn in 0..(row_chunks * Self::ROWS).div_ceil(THREADS) {
-                let index = turn * THREADS + s.thread();
-                let (row, chunk) = (index / row_chunks, index % row_chunks);
-                if row < task.rows {
-                    let column = stage.wrapping_mul(PIECES * piece_bytes) + chunk * CHUNK;
-                    let source = self.input.row(task.first_row + row, at.bytes()).at(u64::from(from + column));
-                    let left = end.saturating_sub(column);
-                    // SAFETY: the caller's; nothing is read past the row.
-                    unsafe {
-                        s.copy_async::<CHUNK, _>(to.row(row, stride).at(chunk * CHUNK), source, left.min(CHUNK));
-                    }
-                }
+        let staged = Self::staged_rows(task.rows);
+        // A row past the end is the last one, and is not stored.
+        let source = |row: u32| self.input.row(task.first_row + row.min(task.rows - 1), at.bytes());
+
+        // A warp copies a row's values.
+        let first = stage.wrapping_mul(PIECES * VALUE_BYTES);
+        let left = pieces.wrapping_mul(VALUE_BYTES).saturating_sub(first);
+        for turn in 0..N as u32 {
+            let row = turn * WARPS + s.warp();
+            if N == 1 && row >= staged {
+                continue;
             }
+            let from = source(row).at(u64::from(s.lane() * CHUNK)).at(u64::from(first));
+            let to = stage_at.at(row * Self::VALUE_STRIDE + s.lane() * CHUNK).at(Self::VALUES);
+            for along in (0..PIECES * VALUE_BYTES).step_by((WARP_LANES * CHUNK) as usize) {
+                let valid = if along + s.lane() * CHUNK < left { CHUNK } else { 0 };
+                // SAFETY: the caller's; nothing is read past the row.
+                unsafe { s.copy_async::<CHUNK, _>(to.at(along), from.at(u64::from(along)), valid) };
+            }
+        }
+        // A thread copies a chunk of sums.
+        let (row, chunk) = (s.thread() / Self::SUM_CHUNKS, s.thread() % Self::SUM_CHUNKS);
+        if B::OWN_MIN && row < staged {
+            let first = stage.wrapping_mul(PIECES * SUM_BYTES);
+            let left = pieces.wrapping_mul(SUM_BYTES).saturating_sub(chunk * CHUNK).saturating_sub(first);
+            let from = source(row).at(u64::from(at.sums() + chunk * CHUNK)).at(u64::from(first));
+            let to = staged * Self::VALUE_STRIDE + row * Self::SUM_STRIDE + chunk * CHUNK;
+            // SAFETY: as above.
+            unsafe { s.copy_async::<CHUNK, _>(stage_at.at(to).at(Self::VALUES), from, left.min(CHUNK)) };
         }
     }
 
-    /// Adds the products of the warp's pieces of a stage to its sums.
+    /// Adds the products of the warp's pieces of a stage to its sums. A piece past the end adds nothing: its scales
+    /// and its input are zero.
     ///
     /// # Safety
     /// The stage is staged, visible, and stays.
     #[inline(always)]
     #[track_caller]
-    unsafe fn multiply<S: Simt>(&self, s: S, task: Task, stage: u32, pieces: u32, sums: &mut Sums<M, N>) {
+    unsafe fn multiply<S: Simt>(s: S, rows: u32, stage_at: Shared<u8>, stage: u32, sums: &mut Sums<M, N>) {
         let (g, t) = (group(s.lane()), place(s.lane()));
-        let at = Self::stage(s, task, stage);
         let warp = s.warp();
-        // Outputs g and g + 8 of each tile.
+        // Outputs g and g + 8 of each tile; the lane's part first, which is the same in all stages.
         let row = |plane: StagedPlane, m: usize, half: usize| {
-            at.at(plane.at).row(TILE_M * m as u32 + 8 * half as u32 + g, plane.stride)
+            let down = (TILE_M * m as u32 + 8 * half as u32) * plane.stride;
+            stage_at.at(g * plane.stride).at(plane.at + down)
         };
         // Lane t has the scales of the warp's piece of step t; with one step all lanes have the same.
         let own = if Self::STEPS == 1 { warp } else { t * WARPS + warp };
@@ -393,17 +414,21 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
             for half in 0..2 {
                 let heads = row(Self::HEADS, m, half).at(Self::HEADS.skipped(stage));
                 // SAFETY: the caller's.
-                own_scales[m][half] = unsafe { B::staged_scales(s, row(Self::SCALES, m, half), heads, own) };
+                let scales = unsafe { B::staged_scales(s, row(Self::SCALES, m, half), heads, own) };
+                // The minimum is subtracted.
+                own_scales[m][half] = scales.map(|(scale, min)| (scale, -min));
             }
         }
-        let values = at.at(Self::VALUES);
-        let sums_at = values.row(task.rows, Self::VALUE_STRIDE);
+        let staged = Self::staged_rows(rows);
+        // With one tile rows that there are not are the last one.
+        let of_tile = |row: u32| if N == 1 { row.min(staged - 1) } else { row };
+        let values = stage_at.at(of_tile(g) * Self::VALUE_STRIDE + CHUNK * t + warp * VALUE_BYTES).at(Self::VALUES);
+        let row_sums = [0, 1].map(|i| {
+            let at = staged * Self::VALUE_STRIDE + of_tile(2 * t + i) * Self::SUM_STRIDE + warp * SUM_BYTES;
+            stage_at.at(at).at(Self::VALUES)
+        });
         for step in 0..Self::STEPS {
             let piece = step * WARPS + warp;
-            // The same for all lanes of a warp.
-            if stage * PIECES + piece >= pieces {
-                continue;
-            }
             let mut a = [[[0_u32; 4]; RUNS]; M];
             let mut scales = own_scales;
             for m in 0..M {
@@ -418,21 +443,21 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
                         if Self::STEPS > 1 && !(B::ONE_SCALE && run > 0) {
                             let from = s.lane() & !3 | step;
                             let (scale, min) = own_scales[m][half][run];
-                            let min = if B::HAS_SUMS { s.shuffle(min, from) } else { min };
+                            let min = if B::OWN_MIN { s.shuffle(min, from) } else { min };
                             scales[m][half][run] = (s.shuffle(scale, from), min);
                         }
                     }
                 }
             }
             for n in 0..N {
-                let of_tile = |row: u32| (TILE_N * n as u32 + row).min(task.rows - 1);
-                let from = values.row(of_tile(g), Self::VALUE_STRIDE).at(piece * VALUE_BYTES + CHUNK * t);
+                let (down, along) = (TILE_N * n as u32, step * WARPS);
+                let from = values.at(down * Self::VALUE_STRIDE + along * VALUE_BYTES);
                 // SAFETY: the caller's.
                 let b: [u32; 4] = unsafe { s.load_shared(from.cast()) };
-                let row_sums = [0, 1].map(|i| {
-                    let from = sums_at.row(of_tile(2 * t + i), Self::SUM_STRIDE).at(piece * SUM_BYTES);
+                let row_sums = row_sums.map(|row| {
+                    let from = row.at(down * Self::SUM_STRIDE + along * SUM_BYTES);
                     // SAFETY: the caller's.
-                    if B::HAS_SUMS { unsafe { s.load_shared::<[f32; RUNS]>(from.cast()) } } else { [0.0; RUNS] }
+                    if B::OWN_MIN { unsafe { s.load_shared::<[f32; RUNS]>(from.cast()) } } else { [0.0; RUNS] }
                 });
                 for m in 0..M {
                     Self::add(s, &a[m], b, &scales[m], row_sums, &mut sums[m][n]);
@@ -460,15 +485,15 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
             let mut sum = sums[i];
             if B::ONE_SCALE {
                 sum = s.fma(one.0, second[i], sum);
-                if B::HAS_SUMS {
-                    sum = s.fma(-one.1, of_row[0] + of_row[1], sum);
+                if B::OWN_MIN {
+                    sum = s.fma(one.1, of_row[0] + of_row[1], sum);
                 }
             } else {
                 sum = s.fma(one.0, first[i], sum);
                 sum = s.fma(two.0, second[i], sum);
-                if B::HAS_SUMS {
-                    sum = s.fma(-one.1, of_row[0], sum);
-                    sum = s.fma(-two.1, of_row[1], sum);
+                if B::OWN_MIN {
+                    sum = s.fma(one.1, of_row[0], sum);
+                    sum = s.fma(two.1, of_row[1], sum);
                 }
             }
             sums[i] = sum;
@@ -540,4 +565,17 @@ fn integers<B: Pieces, S: Simt>(s: S, quants: u32) -> [u32; 2] {
     // -(1024 + offset), of which f16 has all whole numbers.
     let offset = const { 0xe400_e400 | B::OFFSET | B::OFFSET << 16 };
     [0x4140, 0x4342].map(|selector| s.add_f16x2(s.permute_bytes(quants, 0x6464_6464, selector), offset))
+}
+mod tmp {
+    #[derive(Clone, Copy)]
+    pub struct F16PieceRow(u32);
+    impl F16PieceRow {
+        #[inline(always)]
+        pub const fn new(c: u32) -> Self { Self(c) }
+        #[inline(always)]
+        pub const fn sums(self) -> u32 { 2u32.wrapping_mul(self.0) }
+        #[inline(always)]
+        pub const fn bytes(self) -> u32 { self.sums().wrapping_add((self.0 / 4).wrapping_add(15) & !15) }
+        pub const fn read_bytes(self, s: bool) -> u64 { 2 * self.0 as u64 + if s { self.0 as u64 / 4 } else { 0 } }
+    }
 }
