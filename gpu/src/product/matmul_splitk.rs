@@ -183,7 +183,7 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
     /// Bytes of a stage with `rows` rows of input.
     #[inline(always)]
     const fn stage_bytes(rows: u32) -> u32 {
-        Self::VALUES + Self::staged_rows(rows) * (Self::VALUE_STRIDE + if B::OWN_MIN { Self::SUM_STRIDE } else { 0 })
+        Self::VALUES + Self::staged_rows(rows) * Self::VALUE_STRIDE
     }
 }
 
@@ -380,16 +380,6 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
                 unsafe { s.copy_async::<CHUNK, _>(to.at(along), from.at(u64::from(along)), valid) };
             }
         }
-        // A thread copies a chunk of sums.
-        let (row, chunk) = (s.thread() / Self::SUM_CHUNKS, s.thread() % Self::SUM_CHUNKS);
-        if B::OWN_MIN && row < staged {
-            let first = stage.wrapping_mul(PIECES * SUM_BYTES);
-            let left = pieces.wrapping_mul(SUM_BYTES).saturating_sub(chunk * CHUNK).saturating_sub(first);
-            let from = source(row).at(u64::from(at.sums() + chunk * CHUNK)).at(u64::from(first));
-            let to = staged * Self::VALUE_STRIDE + row * Self::SUM_STRIDE + chunk * CHUNK;
-            // SAFETY: as above.
-            unsafe { s.copy_async::<CHUNK, _>(stage_at.at(to).at(Self::VALUES), from, left.min(CHUNK)) };
-        }
     }
 
     /// Adds the products of the warp's pieces of a stage to its sums. A piece past the end adds nothing: its scales
@@ -409,43 +399,42 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
         };
         // Lane t has the scales of the warp's piece of step t; with one step all lanes have the same.
         let own = if Self::STEPS == 1 { warp } else { t * WARPS + warp };
-        let mut own_scales = [[[(0.0_f32, 0.0_f32); RUNS]; 2]; M];
+        let mut own_scales = [[[0_u32; RUNS]; 2]; M];
         for m in 0..M {
             for half in 0..2 {
                 let heads = row(Self::HEADS, m, half).at(Self::HEADS.skipped(stage));
                 // SAFETY: the caller's.
                 let scales = unsafe { B::staged_scales(s, row(Self::SCALES, m, half), heads, own) };
                 // The minimum is subtracted.
-                own_scales[m][half] = scales.map(|(scale, min)| (scale, -min));
+                own_scales[m][half] = scales.map(|(scale, min)| s.f16x2_from_f32(64.0 * scale, -64.0 * min));
             }
         }
         let staged = Self::staged_rows(rows);
         // With one tile rows that there are not are the last one.
         let of_tile = |row: u32| if N == 1 { row.min(staged - 1) } else { row };
         let values = stage_at.at(of_tile(g) * Self::VALUE_STRIDE + CHUNK * t + warp * VALUE_BYTES).at(Self::VALUES);
-        let row_sums = [0, 1].map(|i| {
-            let at = staged * Self::VALUE_STRIDE + of_tile(2 * t + i) * Self::SUM_STRIDE + warp * SUM_BYTES;
-            stage_at.at(at).at(Self::VALUES)
-        });
         for step in 0..Self::STEPS {
             let piece = step * WARPS + warp;
             let mut a = [[[0_u32; 4]; RUNS]; M];
-            let mut scales = own_scales;
             for m in 0..M {
                 for half in 0..2 {
                     // SAFETY: the caller's.
                     let quants =
                         unsafe { B::quarter(s, row(Self::QUANTS, m, half), row(Self::HIGH, m, half), piece, t) };
+                    let mut scales = own_scales[m][half];
+                    if Self::STEPS > 1 {
+                        for run in 0..if B::ONE_SCALE { 1 } else { RUNS } {
+                            scales[run] = s.shuffle(scales[run], s.lane() & !3 | step);
+                        }
+                    }
                     for run in 0..RUNS {
-                        let [low, high] = integers::<B, S>(s, quants[run]);
+                        let pair = scales[if B::ONE_SCALE { 0 } else { run }];
+                        let [scale, min] = [0x1010, 0x3232].map(|selector| s.permute_bytes(pair, 0, selector));
+                        let [low, high] = integers::<B, S>(s, quants[run]).map(|q| {
+                            if B::OWN_MIN { s.fma_f16x2(q, scale, min) } else { s.mul_f16x2(q, scale) }
+                        });
                         a[m][run][half] = low;
                         a[m][run][2 + half] = high;
-                        if Self::STEPS > 1 && !(B::ONE_SCALE && run > 0) {
-                            let from = s.lane() & !3 | step;
-                            let (scale, min) = own_scales[m][half][run];
-                            let min = if B::OWN_MIN { s.shuffle(min, from) } else { min };
-                            scales[m][half][run] = (s.shuffle(scale, from), min);
-                        }
                     }
                 }
             }
@@ -454,49 +443,12 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
                 let from = values.at(down * Self::VALUE_STRIDE + along * VALUE_BYTES);
                 // SAFETY: the caller's.
                 let b: [u32; 4] = unsafe { s.load_shared(from.cast()) };
-                let row_sums = row_sums.map(|row| {
-                    let from = row.at(down * Self::SUM_STRIDE + along * SUM_BYTES);
-                    // SAFETY: the caller's.
-                    if B::OWN_MIN { unsafe { s.load_shared::<[f32; RUNS]>(from.cast()) } } else { [0.0; RUNS] }
-                });
                 for m in 0..M {
-                    Self::add(s, &a[m], b, &scales[m], row_sums, &mut sums[m][n]);
+                    let sum = &mut sums[m][n];
+                    *sum = s.mma_m16n8k16_f16(a[m][0], [b[0], b[1]], *sum);
+                    *sum = s.mma_m16n8k16_f16(a[m][1], [b[2], b[3]], *sum);
                 }
             }
-        }
-    }
-
-    /// Adds what a piece of 16 outputs and of 8 rows comes to.
-    #[inline(always)]
-    #[track_caller]
-    fn add<S: Simt>(
-        s: S,
-        a: &[[u32; 4]; RUNS],
-        b: [u32; 4],
-        scales: &[[(f32, f32); RUNS]; 2],
-        row_sums: [[f32; RUNS]; 2],
-        sums: &mut [f32; 4],
-    ) {
-        let first = s.mma_m16n8k16_f16(a[0], [b[0], b[1]], [0.0; 4]);
-        let second = s.mma_m16n8k16_f16(a[1], [b[2], b[3]], if B::ONE_SCALE { first } else { [0.0; 4] });
-        for i in 0..4 {
-            let [one, two] = scales[i / 2];
-            let of_row = row_sums[i % 2];
-            let mut sum = sums[i];
-            if B::ONE_SCALE {
-                sum = s.fma(one.0, second[i], sum);
-                if B::OWN_MIN {
-                    sum = s.fma(one.1, of_row[0] + of_row[1], sum);
-                }
-            } else {
-                sum = s.fma(one.0, first[i], sum);
-                sum = s.fma(two.0, second[i], sum);
-                if B::OWN_MIN {
-                    sum = s.fma(one.1, of_row[0], sum);
-                    sum = s.fma(two.1, of_row[1], sum);
-                }
-            }
-            sums[i] = sum;
         }
     }
 
@@ -546,7 +498,7 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
                     sums[warp] += sums[warp + half];
                 }
             }
-            let mut sum = sums[0];
+            let mut sum = sums[0] * (1.0 / 64.0);
             // SAFETY: a row and an output that there are; each element of out has one thread. A bias has `n` values.
             unsafe {
                 if task.job.bias.address() != 0 {
