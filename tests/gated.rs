@@ -1,4 +1,4 @@
-//! `gated_f32`, `gated_f16` and `gated_q8` against f64.
+//! `gated` to each form of rows against f64.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -11,7 +11,7 @@ mod random;
 mod rows;
 
 use gpu::activation::Gate;
-use gpu::product::PanelF16;
+use gpu::product::{F16PieceByte, PanelF16};
 use gpu::quant::f16;
 use lanemap::cuda::Error;
 use lanemap::cuda::ops;
@@ -48,6 +48,7 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
     check::<f32, M>(machine);
     check::<f16, M>(machine);
     check::<PanelF16, M>(machine);
+    check::<F16PieceByte, M>(machine);
     check::<Q8, M>(machine);
 }
 

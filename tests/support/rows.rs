@@ -3,7 +3,11 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use gpu::product::{PanelF16, Panels, Q8Row};
+use std::fmt::Debug;
+use std::ops::Range;
+
+use bytemuck::Pod;
+use gpu::product::{F16PieceByte, F16PieceRow, PanelF16, Panels, Q8Row};
 use gpu::quant::f16;
 use lanemap::cuda::{Error, ViewMut};
 use lanemap::gate::form;
@@ -100,8 +104,22 @@ impl Form for PanelF16 {
     }
 }
 
+impl Form for F16PieceByte {
+    fn output<M: Machine>(
+        machine: &M,
+        rows: usize,
+        width: usize,
+        launch: impl Fn(&M, Self::Out<'_>) -> Result<(), Error>,
+    ) -> Vec<f32> {
+        let row = F16PieceRow::new(width as u32);
+        let sums = row.sums() as usize;
+        let parts = [0..2 * width, sums..sums + width / 4];
+        let found = bytes_of_rows(machine, rows, row.bytes() as usize, &parts, launch);
+        <Self as form::Form>::values(&found, [rows, width]).unwrap_or_else(|what| panic!("{what}"))
+    }
+}
+
 impl Form for Q8 {
-    // What aligns the planes is never written.
     fn output<M: Machine>(
         machine: &M,
         rows: usize,
@@ -111,18 +129,31 @@ impl Form for Q8 {
         let row = Q8Row::new(width as u32);
         let (scales, sums) = (row.scales() as usize, row.sums() as usize);
         let parts = [0..2 * width, scales..scales + width / 8, sums..sums + width / 4];
-        let stride = row.bytes() as usize;
-        let mut first: Option<Vec<u8>> = None;
-        machine.each_run(|machine, run| {
-            let mut out = Guarded::<u8>::output(machine, "out", rows * stride, 16);
-            launch(machine, out.view_mut()).unwrap_or_else(|error| panic!("{run}: {error}"));
-            machine.synchronize().unwrap_or_else(|error| panic!("{run}: {error}"));
-            let bytes = out.read();
-            for (i, part) in (0..rows).flat_map(|i| parts.iter().map(move |part| (i, part.clone()))) {
-                machine.check_written_once(out.slice(i * stride + part.start..i * stride + part.end));
-            }
-            assert!(first.get_or_insert_with(|| bytes.clone()) == &bytes, "{run}: other bits");
-        });
-        <Self as form::Form>::values(&first.unwrap(), [rows, width]).unwrap_or_else(|what| panic!("{what}"))
+        let found = bytes_of_rows(machine, rows, row.bytes() as usize, &parts, launch);
+        <Self as form::Form>::values(&found, [rows, width]).unwrap_or_else(|what| panic!("{what}"))
     }
+}
+
+/// What `launch` leaves in rows of `stride` bytes, the same in each of several runs: these parts of each row are
+/// written once, what aligns them is not.
+fn bytes_of_rows<T: Pod + Debug + PartialEq, M: Machine>(
+    machine: &M,
+    rows: usize,
+    stride: usize,
+    parts: &[Range<usize>],
+    launch: impl Fn(&M, ViewMut<'_, T>) -> Result<(), Error>,
+) -> Vec<T> {
+    const { assert!(size_of::<T>() == 1) };
+    let mut first: Option<Vec<T>> = None;
+    machine.each_run(|machine, run| {
+        let mut out = Guarded::<T>::output(machine, "out", rows * stride, 16);
+        launch(machine, out.view_mut()).unwrap_or_else(|error| panic!("{run}: {error}"));
+        machine.synchronize().unwrap_or_else(|error| panic!("{run}: {error}"));
+        let bytes = out.read();
+        for (i, part) in (0..rows).flat_map(|i| parts.iter().map(move |part| (i, part))) {
+            machine.check_written_once(out.slice(i * stride + part.start..i * stride + part.end));
+        }
+        assert!(first.get_or_insert_with(|| bytes.clone()) == &bytes, "{run}: other bits");
+    });
+    first.unwrap()
 }

@@ -16,7 +16,9 @@ mod tiling;
 mod unpack_f16;
 mod weights;
 
-pub use activations::{Activations, AsF16, AsF16Panels, AsF32, AsQ8, Q8Row};
+pub use activations::{
+    Activations, AsF16, AsF16Panels, AsF16Pieces, AsF32, AsQ8, F16PieceByte, F16PieceRow, Q8Row,
+};
 pub use convert::Convert;
 pub use matmul_f16::{MatmulF16, MatmulGeometry};
 pub use matmul_f16_quant::MatmulF16Quant;

@@ -2,7 +2,7 @@
 //! kernels to read.
 
 use bytemuck::Pod;
-use gpu::product::{Activations, PanelF16, Panels, Q8Row, panels};
+use gpu::product::{Activations, F16PieceByte, F16PieceRow, PanelF16, Panels, Q8Row, panels};
 use half::f16;
 
 use crate::cuda::ViewMut;
@@ -112,6 +112,59 @@ impl Form for PanelF16 {
     }
 }
 
+impl Form for F16PieceByte {
+    type Element = Self;
+    type Out<'a> = ViewMut<'a, Self>;
+
+    fn target(view: ViewMut<'_, Self>) -> ViewMut<'_, Self> {
+        view
+    }
+
+    fn values(elements: &[Self], [_, width]: [usize; 2]) -> Result<Vec<f32>, String> {
+        let layout = F16PieceRow::new(width as u32);
+        let mut values = Vec::new();
+        for row in elements.chunks_exact((layout.bytes() as usize).max(1)) {
+            let bytes: &[u8] = bytemuck::cast_slice(row);
+            for run in 0..width / 16 {
+                // Four of each lane are neighbours; their order in a piece is the layout's.
+                let of_run: Vec<f32> = (16 * run..16 * (run + 1))
+                    .map(|column| {
+                        let (piece, run, q) = (column / 32, column / 16 % 2, column % 16);
+                        let at = 64 * piece + 16 * (q / 4) + 8 * run + 2 * (q % 4);
+                        f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
+                    })
+                    .collect();
+                let (sum, expected) = (f32_at(bytes, layout.sums() as usize + 4 * run), sum_of_run(&of_run));
+                // One that is NaN shows in the values, or they are infinities of both signs.
+                if sum != expected && !(sum.is_nan() && expected.is_nan()) {
+                    return Err(format!("the sum of run {run} is {sum}, its values have {expected}"));
+                }
+                values.extend(of_run);
+            }
+        }
+        Ok(values)
+    }
+
+    fn rounding(row: &[f64], column: usize) -> f64 {
+        <f16 as Form>::rounding(row, column)
+    }
+}
+
+/// The sum of a run of 16 as rows of f16 in pieces have it ([`gpu::product::activations`]).
+#[must_use]
+pub fn sum_of_run(values: &[f32]) -> f32 {
+    let four = |t: usize| {
+        let four = &values[4 * t..][..4];
+        (four[0] + four[1]) + (four[2] + four[3])
+    };
+    (four(0) + four(1)) + (four(2) + four(3))
+}
+
+/// The f32 that begins at a byte.
+fn f32_at(row: &[u8], at: usize) -> f32 {
+    f32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]])
+}
+
 /// A matrix, `rows × width`, in [panels]: its columns beyond the width are zero, its rows
 /// beyond `rows`, which may hold anything, NaN.
 ///
@@ -147,8 +200,6 @@ impl Form for Q8 {
     fn values(elements: &[u8], [_, width]: [usize; 2]) -> Result<Vec<f32>, String> {
         let layout = Q8Row::new(width as u32);
         let [fine, scales, sums] = [layout.fine(), layout.scales(), layout.sums()].map(|at| at as usize);
-        let f32_at =
-            |row: &[u8], at: usize| f32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
         let mut values = Vec::new();
         for row in elements.chunks_exact((layout.bytes() as usize).max(1)) {
             for (run, coarse) in row[..width].chunks(16).enumerate() {

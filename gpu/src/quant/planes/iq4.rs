@@ -25,45 +25,34 @@ const FLIPPED_BOOK: [u32; 4] = {
     [a ^ 0x8080_8080, b ^ 0x8080_8080, c ^ 0x8080_8080, d ^ 0x8080_8080]
 };
 
-/// The entries of a code book for 8 places of four bits, in their order.
+/// The entries of a code book for the places of four bits in `N` words, four quants of each run a word.
 ///
 /// A selector of `prmt` is four places of three bits, so the lower and the upper half of the book
 /// are looked up alike, and a third `prmt` chooses by each place's highest bit.
 #[inline(always)]
-fn in_order<S: Simt>(s: S, book: [u32; 4], word: u32) -> [u32; 2] {
-    let (places, upper) = (word & 0x7777_7777, 0x3210_3210 | (word & 0x8888_8888) >> 1);
-    [0, 16].map(|shift| {
-        let low = s.permute_bytes(book[0], book[1], places >> shift);
-        let high = s.permute_bytes(book[2], book[3], places >> shift);
-        s.permute_bytes(low, high, upper >> shift)
-    })
+fn entries<const N: usize, S: Simt>(s: S, book: [u32; 4], words: [u32; N]) -> [[u32; N]; RUNS] {
+    let both = words.map(|word| {
+        let (places, upper) = (word & 0x7777_7777, 0x3210_3210 | (word & 0x8888_8888) >> 1);
+        [0, 16].map(|shift| {
+            let low = s.permute_bytes(book[0], book[1], places >> shift);
+            let high = s.permute_bytes(book[2], book[3], places >> shift);
+            s.permute_bytes(low, high, upper >> shift)
+        })
+    });
+    // Places alternate between the runs: the lower half of a byte is of the first.
+    [both.map(|[a, b]| s.permute_bytes(a, b, 0x6420)), both.map(|[a, b]| s.permute_bytes(a, b, 0x7531))]
 }
 
-/// Which bytes of entries in order are a run's, as selectors. Places alternate between the runs: the lower half of
-/// a byte is of the first.
-const OF_RUN: [u32; RUNS] = [0x6420, 0x7531];
-
-/// The entries of the code book for 32 places of four bits.
+/// A quarter of quants with the code book, their sign bits flipped.
+///
+/// # Safety
+/// As [`Pieces::quarter`].
 #[inline(always)]
-fn entries<S: Simt>(s: S, words: [u32; 4]) -> [[u32; 4]; RUNS] {
-    let both = words.map(|word| in_order(s, BOOK, word));
-    OF_RUN.map(|run| both.map(|[a, b]| s.permute_bytes(a, b, run)))
-}
-
-/// The entries of the code book for 8 places of four bits, their sign bits flipped.
-#[inline(always)]
-fn flipped_entries<S: Simt>(s: S, word: u32) -> [u32; RUNS] {
-    let [a, b] = in_order(s, FLIPPED_BOOK, word);
-    OF_RUN.map(|run| s.permute_bytes(a, b, run))
-}
-
-/// The scale of a piece of IQ4_XS.
-#[inline(always)]
-fn scale_of<S: Simt>(s: S, [head, fours]: [u32; 2], index: u32) -> f32 {
-    let low = fours >> (4 * (index & 7)) & 0x0f;
-    let high = head >> (16 + 2 * (index & 7)) & 3;
-    let d = s.f32_from_f16(f16::from_bits(head as u16));
-    d * ((low | high << 4) as f32 - 32.0)
+#[track_caller]
+unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
+    // SAFETY: the caller's.
+    let word = unsafe { staged::fours(s, quants, piece, t) };
+    entries(s, FLIPPED_BOOK, [word]).map(|[entries]| entries)
 }
 
 impl Pieces for BlockIQ4_NL {
@@ -80,14 +69,14 @@ impl Pieces for BlockIQ4_NL {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, scale): Self::Words, index: u32) -> [Run; RUNS] {
-        runs(index, entries(s, quants), [s.f32_from_f16(scale); RUNS], [0.0; RUNS])
+        runs(index, entries(s, BOOK, quants), [s.f32_from_f16(scale); RUNS], [0.0; RUNS])
     }
 
     #[inline(always)]
     #[track_caller]
     unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
         // SAFETY: the caller's.
-        flipped_entries(s, unsafe { staged::fours(s, quants, piece, t) })
+        unsafe { quarter(s, quants, piece, t) }
     }
 
     #[inline(always)]
@@ -99,7 +88,8 @@ impl Pieces for BlockIQ4_NL {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        unsafe { staged::one_scale::<Self, _>(s, heads, piece) }
+        let words = unsafe { ([0; 4], staged::head::<Self, _, _>(s, heads, piece)) };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -130,16 +120,19 @@ impl Pieces for BlockIQ4_XS {
     }
 
     #[inline(always)]
-    fn unpack<S: Simt>(s: S, (quants, head): Self::Words, index: u32) -> [Run; RUNS] {
-        let scale = scale_of(s, head, index);
-        runs(index, entries(s, quants), [scale; RUNS], [0.0; RUNS])
+    fn unpack<S: Simt>(s: S, (quants, [head, fours]): Self::Words, index: u32) -> [Run; RUNS] {
+        let low = fours >> (4 * (index & 7)) & 0x0f;
+        let high = head >> (16 + 2 * (index & 7)) & 3;
+        let d = s.f32_from_f16(f16::from_bits(head as u16));
+        let scale = d * ((low | high << 4) as f32 - 32.0);
+        runs(index, entries(s, BOOK, quants), [scale; RUNS], [0.0; RUNS])
     }
 
     #[inline(always)]
     #[track_caller]
     unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
         // SAFETY: the caller's.
-        flipped_entries(s, unsafe { staged::fours(s, quants, piece, t) })
+        unsafe { quarter(s, quants, piece, t) }
     }
 
     #[inline(always)]
@@ -151,9 +144,8 @@ impl Pieces for BlockIQ4_XS {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        staged::without_min(
-            [scale_of(s, unsafe { staged::head::<Self, _, _>(s, heads, piece) }, piece); RUNS],
-        )
+        let words = unsafe { ([0; 4], staged::head::<Self, _, _>(s, heads, piece)) };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]

@@ -46,28 +46,6 @@ fn scale_and_min<S: Simt>(s: S, head: [u32; 4], index: u32) -> (f32, f32) {
     (d * scale as f32, dmin * min as f32)
 }
 
-/// Scales and minimums of a piece of Q2_K.
-#[inline(always)]
-fn four_bit_scales<S: Simt>(s: S, scales: u16, head: u32) -> ([f32; RUNS], [f32; RUNS]) {
-    let [d, dmin] = s.f32_from_f16x2(head);
-    let field = |at: u32| (u32::from(scales) >> at & 0x0f) as f32;
-    ([0, 8].map(|at| d * field(at)), [4, 12].map(|at| dmin * field(at)))
-}
-
-/// Scales of a piece of Q3_K.
-#[inline(always)]
-fn centred_scales<S: Simt>(s: S, head: [u32; 4], index: u32) -> [f32; RUNS] {
-    let ([d, _], scales) = six_bits(s, head, index);
-    scales.map(|scale| d * (scale as f32 - 32.0))
-}
-
-/// Scales of a piece of Q6_K.
-#[inline(always)]
-fn byte_scales<S: Simt>(s: S, scales: u16, d: f16) -> [f32; RUNS] {
-    let d = s.f32_from_f16(d);
-    scales.to_le_bytes().map(|scale| d * f32::from(scale.cast_signed()))
-}
-
 impl Pieces for BlockQ2_K {
     /// Quants, scales, head.
     type Words = ([u32; 2], u16, u32);
@@ -90,7 +68,9 @@ impl Pieces for BlockQ2_K {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, scales, head): Self::Words, index: u32) -> [Run; RUNS] {
-        let (scales, mins) = four_bit_scales(s, scales, head);
+        let [d, dmin] = s.f32_from_f16x2(head);
+        let field = |at: u32| (u32::from(scales) >> at & 0x0f) as f32;
+        let (scales, mins) = ([0, 8].map(|at| d * field(at)), [4, 12].map(|at| dmin * field(at)));
         runs(index, two_bits_of_piece(quants), scales, mins)
     }
 
@@ -110,10 +90,9 @@ impl Pieces for BlockQ2_K {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        let (scales, head) =
-            unsafe { (staged::word(s, scales, piece), staged::head::<Self, _, _>(s, heads, piece)) };
-        let ([a, b], [c, d]) = four_bit_scales(s, scales, head);
-        [(a, c), (b, d)]
+        let words =
+            unsafe { ([0; 2], staged::word(s, scales, piece), staged::head::<Self, _, _>(s, heads, piece)) };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -147,7 +126,8 @@ impl Pieces for BlockQ3_K {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, high, head): Self::Words, index: u32) -> [Run; RUNS] {
-        let scales = centred_scales(s, head, index);
+        let ([d, _], scales) = six_bits(s, head, index);
+        let scales = scales.map(|scale| d * (scale as f32 - 32.0));
         let quants = with_high_bit::<2>(two_bits_of_piece(quants), high);
         runs(index, quants, scales, scales.map(|scale| Self::OFFSET as f32 * scale))
     }
@@ -174,7 +154,8 @@ impl Pieces for BlockQ3_K {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        staged::without_min(centred_scales(s, unsafe { staged::head::<Self, _, _>(s, heads, piece) }, piece))
+        let words = unsafe { ([0; 2], 0, staged::head::<Self, _, _>(s, heads, piece)) };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -224,7 +205,8 @@ impl Pieces for BlockQ4_K {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        [scale_and_min(s, unsafe { staged::head::<Self, _, _>(s, heads, piece) }, piece); RUNS]
+        let words = unsafe { ([0; 4], staged::head::<Self, _, _>(s, heads, piece)) };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -284,7 +266,8 @@ impl Pieces for BlockQ5_K {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        [scale_and_min(s, unsafe { staged::head::<Self, _, _>(s, heads, piece) }, piece); RUNS]
+        let words = unsafe { ([0; 4], 0, staged::head::<Self, _, _>(s, heads, piece)) };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -320,7 +303,8 @@ impl Pieces for BlockQ6_K {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, high, scales, d): Self::Words, index: u32) -> [Run; RUNS] {
-        let scales = byte_scales(s, scales, d);
+        let d = s.f32_from_f16(d);
+        let scales = scales.to_le_bytes().map(|scale| d * f32::from(scale.cast_signed()));
         let quants = with_two_high_bits(four_bits_of_piece(quants), high);
         runs(index, quants, scales, scales.map(|scale| Self::OFFSET as f32 * scale))
     }
@@ -347,9 +331,10 @@ impl Pieces for BlockQ6_K {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        let (scales, d) =
-            unsafe { (staged::word(s, scales, piece), staged::head::<Self, _, _>(s, heads, piece)) };
-        staged::without_min(byte_scales(s, scales, d))
+        let words = unsafe {
+            ([0; 4], [0; 2], staged::word(s, scales, piece), staged::head::<Self, _, _>(s, heads, piece))
+        };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -397,7 +382,8 @@ impl Pieces for BlockQ8_K {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        staged::without_min([unsafe { staged::head::<Self, _, _>(s, heads, piece) }; RUNS])
+        let words = unsafe { ([[0; 4]; RUNS], staged::head::<Self, _, _>(s, heads, piece)) };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]

@@ -42,19 +42,11 @@ fn centred<B: Pieces, S: Simt>(s: S, index: u32, quants: [[u32; 4]; RUNS], scale
     runs(index, quants, [scale; RUNS], [B::OFFSET as f32 * scale; RUNS])
 }
 
-/// Scale and minimum of a block whose values are `scale * q + minimum`, both in `head`: what is subtracted is the
-/// negative of what the file has.
-#[inline(always)]
-fn scale_and_min<S: Simt>(s: S, head: u32) -> (f32, f32) {
-    let [scale, minimum] = s.f32_from_f16x2(head);
-    (scale, -minimum)
-}
-
-/// The runs of quants with scale and minimum in `head`.
+/// The runs of quants that stand for `scale * q + minimum`, both in `head`.
 #[inline(always)]
 fn above_minimum<S: Simt>(s: S, index: u32, quants: [[u32; 4]; RUNS], head: u32) -> [Run; RUNS] {
-    let (scale, min) = scale_and_min(s, head);
-    runs(index, quants, [scale; RUNS], [min; RUNS])
+    let [scale, minimum] = s.f32_from_f16x2(head);
+    runs(index, quants, [scale; RUNS], [-minimum; RUNS])
 }
 
 impl Pieces for BlockQ4_0 {
@@ -90,7 +82,8 @@ impl Pieces for BlockQ4_0 {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        unsafe { staged::one_scale::<Self, _>(s, heads, piece) }
+        let words = unsafe { ([0; 4], staged::head::<Self, _, _>(s, heads, piece)) };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -134,7 +127,8 @@ impl Pieces for BlockQ4_1 {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        [scale_and_min(s, unsafe { staged::head::<Self, _, _>(s, heads, piece) }); RUNS]
+        let words = unsafe { ([0; 4], staged::head::<Self, _, _>(s, heads, piece)) };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -185,7 +179,8 @@ impl Pieces for BlockQ5_0 {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        unsafe { staged::one_scale::<Self, _>(s, heads, piece) }
+        let words = unsafe { (([0; 4], staged::head::<Self, _, _>(s, heads, piece)), 0) };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -237,7 +232,8 @@ impl Pieces for BlockQ5_1 {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        [scale_and_min(s, unsafe { staged::head::<Self, _, _>(s, heads, piece) }); RUNS]
+        let words = unsafe { (([0; 4], staged::head::<Self, _, _>(s, heads, piece)), 0) };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -286,7 +282,8 @@ impl Pieces for BlockQ8_0 {
         piece: u32,
     ) -> [(f32, f32); RUNS] {
         // SAFETY: the caller's.
-        unsafe { staged::one_scale::<Self, _>(s, heads, piece) }
+        let words = unsafe { ([[0; 4]; RUNS], staged::head::<Self, _, _>(s, heads, piece)) };
+        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]

@@ -1,7 +1,6 @@
 //! Planes that a kernel has copied to shared memory: a quarter of a piece, and scales.
 
 use super::{HighBits, Pieces, RUNS, four_bits, pieces_of, two_bits};
-use crate::quant::f16;
 use crate::simt::{Shared, Simt, Word};
 
 /// The word with number `index` of a plane.
@@ -110,24 +109,8 @@ pub(super) unsafe fn with_two_bits<S: Simt>(
     [first | HighBits::two(t).rotated(a), second | HighBits::two(t).rotated(b)]
 }
 
-/// The scale that is a block's whole head.
-///
-/// # Safety
-/// As [`Pieces::staged_scales`].
+/// The scales of a piece of these words, whose quants are not looked at: the compiler drops what is made of them.
 #[inline(always)]
-#[track_caller]
-pub(super) unsafe fn one_scale<B: Pieces, S: Simt>(
-    s: S,
-    heads: Shared<u8>,
-    piece: u32,
-) -> [(f32, f32); RUNS] {
-    // SAFETY: the caller's.
-    let scale = s.f32_from_f16(unsafe { head::<B, S, f16>(s, heads, piece) });
-    without_min([scale; RUNS])
-}
-
-/// Runs without a minimum of their own.
-#[inline(always)]
-pub(super) fn without_min(scales: [f32; RUNS]) -> [(f32, f32); RUNS] {
-    scales.map(|scale| (scale, 0.0))
+pub(super) fn scales<B: Pieces, S: Simt>(s: S, words: B::Words, piece: u32) -> [(f32, f32); RUNS] {
+    B::unpack(s, words, piece).map(|run| (run.scale, if B::OWN_MIN { run.min } else { 0.0 }))
 }

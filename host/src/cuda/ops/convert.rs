@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use gpu::product::activations::MOST_COLUMNS;
 use gpu::product::convert::Converted;
-use gpu::product::{AsF16, AsF16Panels, AsQ8, Convert, PanelF16};
+use gpu::product::{AsF16, AsF16Panels, AsF16Pieces, AsQ8, Convert, F16PieceByte, PanelF16};
 use gpu::simt::Global;
 use half::f16;
 
@@ -36,6 +36,19 @@ pub fn convert_f16_panels(
     shape: [usize; 2],
 ) -> Result<(), Error> {
     launch::<AsF16Panels>(queue, &out, size_of::<PanelF16>(), &input, shape)
+}
+
+/// Rounds `rows × width` f32 to rows of f16 in pieces ([`gpu::product::activations`]).
+///
+/// # Errors
+/// As [`convert_f16`], with a multiple of 32.
+pub fn convert_f16_pieces(
+    queue: &impl Queue,
+    out: ViewMut<'_, F16PieceByte>,
+    input: View<'_, f32>,
+    shape: [usize; 2],
+) -> Result<(), Error> {
+    launch::<AsF16Pieces>(queue, &out, size_of::<F16PieceByte>(), &input, shape)
 }
 
 /// Quantizes `rows × width` f32 to rows of q8 ([`gpu::product::activations`]).
