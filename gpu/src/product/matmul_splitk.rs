@@ -76,21 +76,18 @@ const THREADS: u32 = WARPS * WARP_LANES;
 /// Outputs of a product, and rows of input.
 const TILE_M: u32 = 16;
 const TILE_N: u32 = 8;
-/// Bytes of a copy.
-const CHUNK: u32 = 16;
-/// Bytes of a piece of input, and of its sums.
+/// Bytes of a piece of a row of input, and of a chunk of it, which a lane copies.
 const VALUE_BYTES: u32 = 2 * PIECE_ELEMENTS;
-const SUM_BYTES: u32 = 4 * RUNS as u32;
-/// What rows in shared memory have more than their bytes.
-const PLANE_GAP: u32 = 16;
-const VALUE_GAP: u32 = 64;
+const CHUNK: u32 = 16;
 /// f32 from one row's sums of a warp to the next one's, beyond the outputs.
 const SUM_GAP: u32 = 4;
+/// What weights are multiplied by, so that small scales are normal numbers of f16.
+const SCALE_UP: f32 = 64.0;
 
-/// The arguments of a `matmul_splitk`: tiles of outputs and of rows, pieces of a stage, stages.
+/// The arguments of a `matmul_splitk`: tiles of outputs and of rows, stages.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct MatmulSplitK<B, const M: usize, const N: usize, const PIECES: u32, const STAGES: u32> {
+pub struct MatmulSplitK<B, const M: usize, const N: usize, const STAGES: u32> {
     /// What weights there are, and where their products go: at most [`Job::MOST_GROUPS`] groups of
     /// [`OUTPUTS`](Self::OUTPUTS) outputs.
     pub jobs: [Job; Job::MOST],
@@ -105,94 +102,52 @@ pub struct MatmulSplitK<B, const M: usize, const N: usize, const PIECES: u32, co
 }
 
 // SAFETY: addresses and numbers, which may be zero.
-unsafe impl<B, const M: usize, const N: usize, const PIECES: u32, const STAGES: u32> bytemuck::Zeroable
-    for MatmulSplitK<B, M, N, PIECES, STAGES>
-{
-}
+unsafe impl<B, const M: usize, const N: usize, const STAGES: u32> bytemuck::Zeroable for MatmulSplitK<B, M, N, STAGES> {}
 
-/// A plane of a stage in shared memory.
+/// A plane of a stage in shared memory: of each row what belongs to a piece.
 #[derive(Clone, Copy)]
 struct StagedPlane {
     /// Where it begins in its stage.
     at: u32,
-    /// Bytes of a stage of a row.
+    /// Bytes of a row, a multiple of 4, or none.
     bytes: u32,
-    /// Chunks of a row that hold these.
-    chunks: u32,
-    /// Bytes from one row to the next.
-    stride: u32,
-}
-
-impl StagedPlane {
-    /// A plane of `bytes` a row and stage, behind what ends at `at`.
-    const fn new(at: u32, bytes: u32) -> Self {
-        let chunks = bytes.div_ceil(CHUNK);
-        let stride = if bytes == 0 { 0 } else { chunks * CHUNK + PLANE_GAP };
-        Self { at, bytes, chunks, stride }
-    }
-
-    /// Where it ends with `rows` rows.
-    const fn end(self, rows: u32) -> u32 {
-        self.at + rows * self.stride
-    }
-
-    /// Where the bytes of stage `stage` begin in their first chunk: not at 0 where several stages share one.
-    #[inline(always)]
-    const fn skipped(self, stage: u32) -> u32 {
-        stage.wrapping_mul(self.bytes) % CHUNK
-    }
 }
 
 /// The sums of a warp.
 type Sums<const M: usize, const N: usize> = [[[f32; 4]; N]; M];
 
-impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES: u32>
-    MatmulSplitK<B, M, N, PIECES, STAGES>
-{
+impl<B: Pieces, const M: usize, const N: usize, const STAGES: u32> MatmulSplitK<B, M, N, STAGES> {
     /// Outputs of a block.
     pub const OUTPUTS: u32 = TILE_M * M as u32;
     /// Rows of input of a block.
     pub const ROWS: u32 = TILE_N * N as u32;
-    /// Pieces of a warp in a stage.
-    const STEPS: u32 = PIECES / WARPS;
     const PLANES: Planes = Planes::of(B::FORMAT);
     const BLOCK_PIECES: u32 = B::FORMAT.block_elements() as u32 / PIECE_ELEMENTS;
 
-    const QUANTS: StagedPlane = Self::plane(0, Self::PLANES.quants);
-    const HIGH: StagedPlane = Self::plane(Self::QUANTS.end(Self::OUTPUTS), Self::PLANES.high);
-    const SCALES: StagedPlane = Self::plane(Self::HIGH.end(Self::OUTPUTS), Self::PLANES.scales);
-    const HEADS: StagedPlane = Self::plane(Self::SCALES.end(Self::OUTPUTS), Self::PLANES.heads);
-    /// Where the input begins in a stage, and bytes from one row to the next.
-    const VALUES: u32 = Self::HEADS.end(Self::OUTPUTS);
-    const VALUE_STRIDE: u32 = PIECES * VALUE_BYTES + VALUE_GAP;
-    const SUM_STRIDE: u32 = PIECES * SUM_BYTES + PLANE_GAP;
-    /// Chunks of a row's sums in a stage: threads copy one each.
-    const SUM_CHUNKS: u32 = {
-        let chunks = PIECES * SUM_BYTES / CHUNK;
-        assert!(Self::ROWS * chunks <= THREADS);
-        chunks
-    };
+    const QUANTS: StagedPlane = StagedPlane { at: 0, bytes: Self::PLANES.quants / Self::BLOCK_PIECES };
+    const HIGH: StagedPlane = Self::behind(Self::QUANTS, Self::PLANES.high / Self::BLOCK_PIECES);
+    /// Scales and head of a piece are those of its block.
+    const SCALES: StagedPlane = Self::behind(Self::HIGH, Self::PLANES.scales);
+    /// Of heads of 2 bytes two are copied.
+    const HEADS: StagedPlane =
+        Self::behind(Self::SCALES, if Self::PLANES.heads == 2 { 4 } else { Self::PLANES.heads });
+    const VALUES: StagedPlane = Self::behind(Self::HEADS, VALUE_BYTES);
+    /// Bytes of a warp's stage.
+    const STAGE_BYTES: u32 = Self::VALUES.at + Self::ROWS * VALUE_BYTES;
     /// f32 from one row's sums of a warp to the next one's, and of a warp.
     const WARP_ROW: u32 = Self::OUTPUTS + SUM_GAP;
     const WARP_SUMS: u32 = Self::ROWS * Self::WARP_ROW;
 
-    const fn plane(at: u32, block_bytes: u32) -> StagedPlane {
-        StagedPlane::new(at, block_bytes * PIECES / Self::BLOCK_PIECES)
-    }
-
-    /// Bytes of a stage with `rows` rows of input.
-    #[inline(always)]
-    const fn stage_bytes(rows: u32) -> u32 {
-        Self::VALUES + Self::staged_rows(rows) * Self::VALUE_STRIDE
+    const fn behind(before: StagedPlane, bytes: u32) -> StagedPlane {
+        StagedPlane { at: before.at + before.bytes * Self::OUTPUTS, bytes }
     }
 }
 
-impl<B: Pieces + super::matvec::Named, const M: usize, const N: usize, const PIECES: u32, const STAGES: u32>
-    Contract for MatmulSplitK<B, M, N, PIECES, STAGES>
+impl<B: Pieces + super::matvec::Named, const M: usize, const N: usize, const STAGES: u32> Contract
+    for MatmulSplitK<B, M, N, STAGES>
 {
     const NAME: &'static str = B::SPLITK[match (M, N) {
-        (1, 1) => 0,
-        (2, 1) => 1,
+        (_, 1) => 1,
         (_, 2) => 2,
         (_, 4) => 3,
         (_, 8) => 4,
@@ -201,7 +156,7 @@ impl<B: Pieces + super::matvec::Named, const M: usize, const N: usize, const PIE
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[Occurrence::new(
             "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
-            Count::Exactly(RUNS as u32 * Self::STEPS * (M * N) as u32),
+            Count::Exactly((RUNS * M * N) as u32),
         )
         .since(80)],
         registers: 255,
@@ -210,16 +165,15 @@ impl<B: Pieces + super::matvec::Named, const M: usize, const N: usize, const PIE
     const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
-        let stages = STAGES * Self::stage_bytes(self.rows.min(Self::ROWS));
         Launch {
             grid: Dim3 { x: self.rows.div_ceil(Self::ROWS), y: Job::groups(&self.jobs, Self::OUTPUTS), z: 1 },
             threads: THREADS,
-            shared_bytes: stages.max(WARPS * Self::WARP_SUMS * 4),
+            shared_bytes: (WARPS * STAGES * Self::STAGE_BYTES).max(WARPS * Self::WARP_SUMS * 4),
         }
     }
 
     fn work(&self, _: u32) -> Option<Work> {
-        let input = u64::from(self.rows) * F16PieceRow::new(self.k).read_bytes(B::OWN_MIN);
+        let input = u64::from(self.rows) * F16PieceRow::new(self.k).read_bytes(false);
         let weights = plane_value_bytes(B::FORMAT, self.k);
         Some(Job::work(&self.jobs, [self.rows, self.k], weights, input, Unit::TensorF16))
     }
@@ -236,16 +190,12 @@ struct Task {
     /// Blocks of a row of weights, and bytes from one row to the next.
     blocks: u32,
     row_bytes: u32,
+    /// Pieces of a row.
+    pieces: u32,
 }
 
-impl<
-    S: Simt,
-    B: Pieces + super::matvec::Named,
-    const M: usize,
-    const N: usize,
-    const PIECES: u32,
-    const STAGES: u32,
-> Kernel<S> for MatmulSplitK<B, M, N, PIECES, STAGES>
+impl<S: Simt, B: Pieces + super::matvec::Named, const M: usize, const N: usize, const STAGES: u32> Kernel<S>
+    for MatmulSplitK<B, M, N, STAGES>
 {
     #[inline(always)]
     unsafe fn run(self, s: S) {
@@ -260,42 +210,44 @@ impl<
             rows: self.rows.wrapping_sub(first_row).min(Self::ROWS),
             blocks,
             row_bytes: Self::PLANES.offsets(blocks).row,
+            pieces: self.k / PIECE_ELEMENTS,
         };
-        let stages = (self.k / PIECE_ELEMENTS).div_ceil(PIECES);
-        let stage_bytes = Self::stage_bytes(task.rows);
-        let first: Shared<u8> = s.shared();
+        let ring = s.shared::<u8>().row(s.warp(), STAGES * Self::STAGE_BYTES);
         s.let_next_begin();
-        // SAFETY: what is staged lies inside its stage, and comes from inside its matrix or is zero. A stage is read
-        // behind its wait and a barrier, and written again behind the next barrier, which every warp reaches when it
-        // has multiplied it. Input is copied behind the wait for the launch before. Behind the last barriers each
-        // sum has one lane, and an element of out one thread.
+        // SAFETY: what is staged lies inside its stage, and comes from inside its matrix. A stage is read behind its
+        // wait and a meeting of the warp, and written again behind the next one, which every lane reaches when it has
+        // multiplied it. Input is copied behind the wait for the launch before. Behind the barriers each sum has one
+        // lane, and an element of out one thread.
         unsafe {
             for stage in 0..STAGES - 1 {
-                Self::copy_weights(s, task, first.row(stage, stage_bytes), stage);
+                Self::copy_weights(s, task, ring.row(stage, Self::STAGE_BYTES), stage * WARPS + s.warp());
             }
             s.wait_for_previous();
             for stage in 0..STAGES - 1 {
-                self.copy_input(s, task, first.row(stage, stage_bytes), stage);
+                self.copy_input(s, task, ring.row(stage, Self::STAGE_BYTES), stage * WARPS + s.warp());
                 s.copy_async_commit();
             }
             let mut sums: Sums<M, N> = [[[0.0; 4]; N]; M];
             let (mut slot, mut free) = (0, STAGES - 1);
-            for stage in 0..stages {
+            let mut piece = s.warp();
+            while piece < task.pieces {
                 match STAGES {
                     3 => s.copy_async_wait::<1>(),
                     4 => s.copy_async_wait::<2>(),
-                    5 => s.copy_async_wait::<3>(),
                     6 => s.copy_async_wait::<4>(),
+                    8 => s.copy_async_wait::<6>(),
                     _ => s.copy_async_wait::<0>(),
                 }
-                s.barrier();
-                let to = first.row(free, stage_bytes);
-                Self::copy_weights(s, task, to, stage + STAGES - 1);
-                self.copy_input(s, task, to, stage + STAGES - 1);
+                s.warp_sync();
+                let to = ring.row(free, Self::STAGE_BYTES);
+                let ahead = piece + (STAGES - 1) * WARPS;
+                Self::copy_weights(s, task, to, ahead);
+                self.copy_input(s, task, to, ahead);
                 s.copy_async_commit();
-                Self::multiply(s, task.rows, first.row(slot, stage_bytes), stage, &mut sums);
+                Self::multiply(s, ring.row(slot, Self::STAGE_BYTES), piece, &mut sums);
                 free = slot;
                 slot = if slot == STAGES - 1 { 0 } else { slot + 1 };
+                piece += WARPS;
             }
             s.copy_async_wait::<0>();
             s.barrier();
@@ -306,148 +258,109 @@ impl<
     }
 }
 
-impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES: u32>
-    MatmulSplitK<B, M, N, PIECES, STAGES>
-{
-    /// Begins to copy a stage of the block's weights. What is past the end of K becomes zero.
+impl<B: Pieces, const M: usize, const N: usize, const STAGES: u32> MatmulSplitK<B, M, N, STAGES> {
+    /// Begins to copy what the block's weights have of a piece, if there is such a piece.
     ///
     /// # Safety
     /// Nobody uses the stage until the copies have been waited for.
     #[inline(always)]
     #[track_caller]
-    unsafe fn copy_weights<S: Simt>(s: S, task: Task, stage_at: Shared<u8>, stage: u32) {
+    unsafe fn copy_weights<S: Simt>(s: S, task: Task, stage_at: Shared<u8>, piece: u32) {
+        if piece >= task.pieces {
+            return;
+        }
         let at = Self::PLANES.offsets(task.blocks);
-        let planes = [
-            (Self::QUANTS, 0, Self::PLANES.quants),
-            (Self::HIGH, at.high, Self::PLANES.high),
-            (Self::SCALES, at.scales, Self::PLANES.scales),
-            (Self::HEADS, at.heads, Self::PLANES.heads),
-        ];
-        for (plane, at, block_bytes) in planes {
-            let first = stage.wrapping_mul(plane.bytes) & !(CHUNK - 1);
-            // Of the last chunk of a plane all bytes exist, and are zero where there is no block.
-            let end = task.blocks.wrapping_mul(block_bytes);
-            let chunks = plane.chunks * Self::OUTPUTS;
-            for turn in 0..chunks.div_ceil(THREADS) {
-                let index = turn * THREADS + s.thread();
-                if chunks.is_multiple_of(THREADS) || index < chunks {
-                    let (row, chunk) = (index / plane.chunks, index % plane.chunks);
-                    // An output past the end is the last one, and is not stored.
-                    let output = (task.first_output + row).min(task.job.n.wrapping_sub(1));
-                    // In this order: what does not depend on the stage is computed once.
-                    let row_at = task.job.weights.row(output, task.row_bytes).at(u64::from(at + chunk * CHUNK));
-                    let to = stage_at.at(plane.at + row * plane.stride + chunk * CHUNK);
-                    let valid = if first < end.saturating_sub(chunk * CHUNK) { CHUNK } else { 0 };
-                    // SAFETY: the caller's; nothing is read past the plane.
-                    unsafe { s.copy_async::<CHUNK, _>(to, row_at.at(u64::from(first)), valid) };
-                }
+        let block = piece / Self::BLOCK_PIECES;
+        let heads = block.wrapping_mul(Self::PLANES.heads) & !3;
+        for down in (0..Self::OUTPUTS).step_by(WARP_LANES as usize) {
+            let row = down + s.lane();
+            if Self::OUTPUTS < WARP_LANES && row >= Self::OUTPUTS {
+                continue;
+            }
+            // An output past the end is the last one, and is not stored.
+            let output = (task.first_output + row).min(task.job.n.wrapping_sub(1));
+            let weights = task.job.weights.row(output, task.row_bytes);
+            let to = |plane: StagedPlane| stage_at.at(row * plane.bytes).at(plane.at);
+            let from = |at: u32| weights.at(u64::from(at));
+            // SAFETY: the caller's; the piece and its block are the row's.
+            unsafe {
+                copy(s, Self::QUANTS.bytes, to(Self::QUANTS), from(piece.wrapping_mul(Self::QUANTS.bytes)));
+                copy(s, Self::HIGH.bytes, to(Self::HIGH), from(at.high + piece.wrapping_mul(Self::HIGH.bytes)));
+                copy(s, Self::SCALES.bytes, to(Self::SCALES), from(at.scales + block.wrapping_mul(Self::SCALES.bytes)));
+                copy(s, Self::HEADS.bytes, to(Self::HEADS), from(at.heads + heads));
             }
         }
     }
 
-    /// Rows of input that a stage holds if the block has so many.
-    #[inline(always)]
-    const fn staged_rows(rows: u32) -> u32 {
-        if N == 1 { rows } else { Self::ROWS }
-    }
-
-    /// Begins to copy a stage of the block's input. What is past the end of K becomes zero.
+    /// Begins to copy what the block's input has of a piece, if there is such a piece.
     ///
     /// # Safety
     /// As [`copy_weights`](Self::copy_weights); the launch before has been waited for.
     #[inline(always)]
     #[track_caller]
-    unsafe fn copy_input<S: Simt>(&self, s: S, task: Task, stage_at: Shared<u8>, stage: u32) {
-        let at = F16PieceRow::new(self.k);
-        let pieces = self.k / PIECE_ELEMENTS;
-        let staged = Self::staged_rows(task.rows);
-        // A row past the end is the last one, and is not stored.
-        let source = |row: u32| self.input.row(task.first_row + row.min(task.rows - 1), at.bytes());
-
-        // A warp copies a row's values.
-        let first = stage.wrapping_mul(PIECES * VALUE_BYTES);
-        let left = pieces.wrapping_mul(VALUE_BYTES).saturating_sub(first);
-        for turn in 0..N as u32 {
-            let row = turn * WARPS + s.warp();
-            if N == 1 && row >= staged {
-                continue;
-            }
-            let from = source(row).at(u64::from(s.lane() * CHUNK)).at(u64::from(first));
-            let to = stage_at.at(row * Self::VALUE_STRIDE + s.lane() * CHUNK).at(Self::VALUES);
-            for along in (0..PIECES * VALUE_BYTES).step_by((WARP_LANES * CHUNK) as usize) {
-                let valid = if along + s.lane() * CHUNK < left { CHUNK } else { 0 };
-                // SAFETY: the caller's; nothing is read past the row.
-                unsafe { s.copy_async::<CHUNK, _>(to.at(along), from.at(u64::from(along)), valid) };
-            }
+    unsafe fn copy_input<S: Simt>(&self, s: S, task: Task, stage_at: Shared<u8>, piece: u32) {
+        if piece >= task.pieces {
+            return;
+        }
+        let row_bytes = F16PieceRow::new(self.k).bytes();
+        let (row, chunk) = (s.lane() / CHUNKS, s.lane() % CHUNKS);
+        for n in 0..N as u32 {
+            // A row past the end is the last one, and is not stored.
+            let of_block = (n * TILE_N + row).min(task.rows - 1);
+            let from = self.input.row(task.first_row + of_block, row_bytes).at(u64::from(chunk * CHUNK));
+            let to = stage_at.at(s.lane() * CHUNK).at(Self::VALUES.at + n * TILE_N * VALUE_BYTES);
+            // SAFETY: the caller's; the piece is the row's.
+            unsafe { copy(s, CHUNK, to, from.at(u64::from(piece * VALUE_BYTES))) };
         }
     }
 
-    /// Adds the products of the warp's pieces of a stage to its sums. A piece past the end adds nothing: its scales
-    /// and its input are zero.
+    /// Adds the products of a piece to the warp's sums.
     ///
     /// # Safety
-    /// The stage is staged, visible, and stays.
+    /// The piece is staged, visible, and stays.
     #[inline(always)]
     #[track_caller]
-    unsafe fn multiply<S: Simt>(s: S, rows: u32, stage_at: Shared<u8>, stage: u32, sums: &mut Sums<M, N>) {
+    unsafe fn multiply<S: Simt>(s: S, stage_at: Shared<u8>, piece: u32, sums: &mut Sums<M, N>) {
         let (g, t) = (group(s.lane()), place(s.lane()));
-        let warp = s.warp();
-        // Outputs g and g + 8 of each tile; the lane's part first, which is the same in all stages.
+        // Outputs g and g + 8 of each tile.
         let row = |plane: StagedPlane, m: usize, half: usize| {
-            let down = (TILE_M * m as u32 + 8 * half as u32) * plane.stride;
-            stage_at.at(g * plane.stride).at(plane.at + down)
+            let down = (TILE_M * m as u32 + 8 * half as u32) * plane.bytes;
+            stage_at.at(g * plane.bytes).at(plane.at + down)
         };
-        // Lane t has the scales of the warp's piece of step t; with one step all lanes have the same.
-        let own = if Self::STEPS == 1 { warp } else { t * WARPS + warp };
-        let mut own_scales = [[[0_u32; RUNS]; 2]; M];
+        let of_block = piece % Self::BLOCK_PIECES;
+        let skipped = (piece / Self::BLOCK_PIECES).wrapping_mul(Self::PLANES.heads) % 4;
+        let mut a = [[[0_u32; 4]; RUNS]; M];
         for m in 0..M {
             for half in 0..2 {
-                let heads = row(Self::HEADS, m, half).at(Self::HEADS.skipped(stage));
+                let heads = row(Self::HEADS, m, half).at(skipped);
                 // SAFETY: the caller's.
-                let scales = unsafe { B::staged_scales(s, row(Self::SCALES, m, half), heads, own) };
-                // The minimum is subtracted.
-                own_scales[m][half] = scales.map(|(scale, min)| s.f16x2_from_f32(64.0 * scale, -64.0 * min));
+                let (scales, quants) = unsafe {
+                    (
+                        B::staged_scales(s, row(Self::SCALES, m, half), heads, of_block),
+                        B::quarter(s, row(Self::QUANTS, m, half), row(Self::HIGH, m, half), 0, t),
+                    )
+                };
+                for run in 0..RUNS {
+                    let (scale, min) = scales[run];
+                    let scale = s.f16x2_from_f32(SCALE_UP * scale, SCALE_UP * scale);
+                    // The minimum is subtracted.
+                    let min = s.f16x2_from_f32(-SCALE_UP * min, -SCALE_UP * min);
+                    let [low, high] = integers::<B, S>(s, quants[run])
+                        .map(|q| if B::OWN_MIN { s.fma_f16x2(q, scale, min) } else { s.mul_f16x2(q, scale) });
+                    a[m][run][half] = low;
+                    a[m][run][2 + half] = high;
+                }
             }
         }
-        let staged = Self::staged_rows(rows);
-        // With one tile rows that there are not are the last one.
-        let of_tile = |row: u32| if N == 1 { row.min(staged - 1) } else { row };
-        let values = stage_at.at(of_tile(g) * Self::VALUE_STRIDE + CHUNK * t + warp * VALUE_BYTES).at(Self::VALUES);
-        for step in 0..Self::STEPS {
-            let piece = step * WARPS + warp;
-            let mut a = [[[0_u32; 4]; RUNS]; M];
+        let values = stage_at.at(s.lane() * CHUNK).at(Self::VALUES.at);
+        for n in 0..N {
+            let from = values.at(TILE_N * n as u32 * VALUE_BYTES);
+            // SAFETY: the caller's.
+            let b: [u32; 4] = unsafe { s.load_shared(from.cast()) };
             for m in 0..M {
-                for half in 0..2 {
-                    // SAFETY: the caller's.
-                    let quants =
-                        unsafe { B::quarter(s, row(Self::QUANTS, m, half), row(Self::HIGH, m, half), piece, t) };
-                    let mut scales = own_scales[m][half];
-                    if Self::STEPS > 1 {
-                        for run in 0..if B::ONE_SCALE { 1 } else { RUNS } {
-                            scales[run] = s.shuffle(scales[run], s.lane() & !3 | step);
-                        }
-                    }
-                    for run in 0..RUNS {
-                        let pair = scales[if B::ONE_SCALE { 0 } else { run }];
-                        let [scale, min] = [0x1010, 0x3232].map(|selector| s.permute_bytes(pair, 0, selector));
-                        let [low, high] = integers::<B, S>(s, quants[run]).map(|q| {
-                            if B::OWN_MIN { s.fma_f16x2(q, scale, min) } else { s.mul_f16x2(q, scale) }
-                        });
-                        a[m][run][half] = low;
-                        a[m][run][2 + half] = high;
-                    }
-                }
-            }
-            for n in 0..N {
-                let (down, along) = (TILE_N * n as u32, step * WARPS);
-                let from = values.at(down * Self::VALUE_STRIDE + along * VALUE_BYTES);
-                // SAFETY: the caller's.
-                let b: [u32; 4] = unsafe { s.load_shared(from.cast()) };
-                for m in 0..M {
-                    let sum = &mut sums[m][n];
-                    *sum = s.mma_m16n8k16_f16(a[m][0], [b[0], b[1]], *sum);
-                    *sum = s.mma_m16n8k16_f16(a[m][1], [b[2], b[3]], *sum);
-                }
+                let sum = &mut sums[m][n];
+                *sum = s.mma_m16n8k16_f16(a[m][0], [b[0], b[1]], *sum);
+                *sum = s.mma_m16n8k16_f16(a[m][1], [b[2], b[3]], *sum);
             }
         }
     }
@@ -498,7 +411,7 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
                     sums[warp] += sums[warp + half];
                 }
             }
-            let mut sum = sums[0] * (1.0 / 64.0);
+            let mut sum = sums[0] * (1.0 / SCALE_UP);
             // SAFETY: a row and an output that there are; each element of out has one thread. A bias has `n` values.
             unsafe {
                 if task.job.bias.address() != 0 {
@@ -506,6 +419,31 @@ impl<B: Pieces, const M: usize, const N: usize, const PIECES: u32, const STAGES:
                 }
                 let row = task.job.out.row(task.first_row + row, task.job.n);
                 s.store_global(row.at(u64::from(output)), sum);
+            }
+        }
+    }
+}
+
+/// Chunks of a piece of a row of input: one a lane of four.
+const CHUNKS: u32 = VALUE_BYTES / CHUNK;
+
+/// Begins to copy `bytes` bytes, which are constant.
+///
+/// # Safety
+/// As [`Simt::copy_async`].
+#[inline(always)]
+#[track_caller]
+unsafe fn copy<S: Simt>(s: S, bytes: u32, to: Shared<u8>, from: Global<u8>) {
+    // SAFETY: the caller's.
+    unsafe {
+        match bytes {
+            0 => {}
+            4 => s.copy_async::<4, _>(to, from, 4),
+            8 => s.copy_async::<8, _>(to, from, 8),
+            _ => {
+                for at in (0..bytes).step_by(CHUNK as usize) {
+                    s.copy_async::<CHUNK, _>(to.at(at), from.at(u64::from(at)), CHUNK);
+                }
             }
         }
     }
