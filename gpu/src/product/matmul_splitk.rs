@@ -1,97 +1,103 @@
-//! `matmul_splitk_<format>`: rows of f16 times quantized weights by the tensor cores, K split among the warps of a
-//! block: for steps of 1 to 64 sequences.
+//! `matmul_splitk_<format>`: a few rows of f16 times quantized weights on sm_90a, by the tensor cores' products of a
+//! warp group, K split among the warp groups of a block: for steps of several sequences.
 //!
-//! `out[r][n] = Σ_k input[r][k] · weights[n][k] + bias[n]`; input `rows × k` as
-//! [`AsF16Pieces`], weights `n × k` in rows of planes ([`planes`](crate::quant::planes)), out `rows × n`, row major,
-//! f32. Up to three matrices of weights with the same `k` and the same format share a launch: Q, K and V, or gate and
-//! up.
+//! `out[r][n] = Σ_k input[r][k] · weights[n][k] + bias[n]`; input `rows × k` in [slabs](super::slabs), weights `n × k`
+//! in rows of planes ([`planes`](crate::quant::planes)), out `rows × n`, row major, f32. Up to three matrices of
+//! weights with the same `k` and the same format share a launch: Q, K and V, or gate and up.
 //!
 //! # Who owns what
 //!
 //! ```text
-//! grid: x = pass of 8 · N tiles rows of input, y = group of 16 · M tiles outputs, the jobs' one after another
-//! block: 8 warps, which share K
+//! grid: x = pass of 8, 32 or 64 rows of input, y = group of 64 outputs, the jobs' one after another
 //!
-//!                      K in pieces of 32 elements
-//!                      0      | 1      | ... | 7      | 8      | ...
-//!   outputs × rows     warp 0 | warp 1 | ... | warp 7 | warp 0 | ...
+//!                      K in slabs of 128
+//!                      0       | 1       | 2       | 3       | 4       | ...
+//!   64 outputs × rows  group 0 | group 1 | group 2 | group 3 | group 0 | ...       four warp groups
 //! ```
 //!
-//! A warp has its pieces of all outputs and rows of the block, and a sum for each of those.
+//! A warp group has its slabs of all outputs and rows of the block, and a sum for each of those. A seventeenth warp
+//! copies the input.
 //!
-//! # One piece
+//! # A product whose left operand is unpacked where it is needed
+//!
+//! The product is `out = W · Xᵀ`: weights are the left operand of `wgmma`, which may come from registers, and rows of
+//! input are its columns. Lane (g, t) of a warp loads a whole piece of 32 elements of outputs g and g + 8, piece t of
+//! the slab's four: 16 bytes next to its neighbours', with one scale. Unpacked, they are its part of eight left
+//! operands as they stand, because the input's slabs have their k in the same order:
 //!
 //! ```text
-//!               A: 16 outputs × 16 k     B: 16 k × 8 rows      D
-//!  run 0        quants 0 .. 15           input 0 .. 15      -> integers times input, f32
-//!  run 1        quants 16 .. 31          input 16 .. 31        summed over the run, or over the piece
-//!
-//!  sum += scale · D - minimum · Σ input          on accumulators: a scale of its output, a Σ of its row
+//! product i    lane t has elements 16 (i % 2) + 4 (i / 2) .. + 3 of piece t      i = 0 .. 7
+//!              two of them are its k 2t, 2t + 1, two its k 2t + 8, 2t + 9
 //! ```
 //!
-//! Quants are small integers, which f16 holds exactly, so weights are not rounded at all: scales are f32. What lane
-//! (g, t) needs of a run, the quants 4t .. 4t + 3 of outputs g and g + 8 and as many values of row g, stands side by
-//! side in the planes and in the input, because a product does not care in which order its k come.
+//! # Registers
+//!
+//! Half as many sums as rows, 32 of left operands, and the words of the next slab on their way.
 //!
 //! # Shared memory
 //!
 //! ```text
-//! stages, each  quants, high, scales, heads   16 · M tiles rows of PIECES pieces of weights, plane by plane
-//!               values, sums                  up to 8 · N tiles rows of PIECES pieces of input
-//! behind the last stage, over all that        8 warps × rows × outputs f32: the warps' sums
+//! stages    a slab of the pass's rows each
+//! behind the last slab, over these     4 warp groups × rows × 64 outputs f32: the groups' sums
+//! full, empty [stages]
 //! ```
-//!
-//! Rows of planes lie 16 bytes more apart than a multiple of 128 has, rows of values 64: then what eight lanes load
-//! at a time lies in different banks.
 //!
 //! # Who waits for whom
 //!
-//! The launch begins while the one before it, which makes its input, still runs: weights of the first stages are
-//! asked for, then it waits. One barrier a stage: before it a thread waits for its own copies of the stage; after it
-//! all of the stage is visible, *and* all warps have finished the stage before, which the next copies overwrite. Two
-//! barriers at the end, around the warps' sums.
+//! The launch begins while the one before it, which makes its input, still runs: weights of the first slabs are asked
+//! for, then it waits. Stages go to and fro as [`Ring`] says, between the copying lane and the warp group that the
+//! slab belongs to. Two barriers at the end, around the groups' sums.
 //!
 //! # Numeric contract
 //!
-//! A piece's products are summed in the tensor core's order, a warp's pieces in order of k, the eight warps' sums in
-//! the order of a butterfly; then the bias. All of it depends on k alone: an output has the same bits whatever the
-//! other rows, the tiles and the grid are.
+//! A weight is `scale · q - minimum`, fused, in f16, where scale and minimum are rounded to f16 first. All three are
+//! [`SCALE_UP`] times as large, so that scales of small weights are normal numbers; what is 1023 or more becomes
+//! infinite. Sums are f32: a group's slabs in order of k, steps of 16 in the tensor core's order; then those of groups
+//! 0 and 2, 1 and 3, both, and the bias. All of it depends on k alone: an output has the same bits whatever the other
+//! rows, the passes and the grid are.
 
 use core::marker::PhantomData;
 
-#[cfg(doc)]
-use super::activations::AsF16Pieces;
-use tmp::F16PieceRow;
-use super::matvec::Job;
-use crate::fragment::{group, mma, place};
-use crate::quant::planes::{PIECE_ELEMENTS, Pieces, Planes, RUNS, plane_value_bytes};
+use super::matvec::{Job, Named};
+use super::panels::{STEP_BYTES, operand};
+use super::slabs::{HALF_BYTES, SLAB_BYTES, SLAB_COLUMNS, Slabs};
+use crate::fragment::{group, place, wgmma};
+use crate::quant::planes::{PIECE_ELEMENTS, Pieces, Planes, RUNS, Run, SIGNED, plane_value_bytes};
 use crate::simt::{
-    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Shared, Simt, Unit, WARP_LANES,
-    Work,
+    ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, Ring, Shared,
+    Simt, Unit, WARP_LANES, Work,
 };
 
-/// Warps of a block, which share K.
-const WARPS: u32 = 8;
-const THREADS: u32 = WARPS * WARP_LANES;
-/// Outputs of a product, and rows of input.
-const TILE_M: u32 = 16;
-const TILE_N: u32 = 8;
-/// Bytes of a piece of a row of input, and of a chunk of it, which a lane copies.
-const VALUE_BYTES: u32 = 2 * PIECE_ELEMENTS;
-const CHUNK: u32 = 16;
-/// f32 from one row's sums of a warp to the next one's, beyond the outputs.
-const SUM_GAP: u32 = 4;
-/// What weights are multiplied by, so that small scales are normal numbers of f16.
-const SCALE_UP: f32 = 64.0;
+/// Warp groups of a block, which share K, and their warps and lanes.
+const GROUPS: u32 = 4;
+const GROUP_WARPS: u32 = 4;
+const GROUP_LANES: u32 = GROUP_WARPS * WARP_LANES;
+const THREADS: u32 = GROUPS * GROUP_LANES;
+/// Outputs of a block: rows of a product; 16 of them are a warp's.
+const OUTPUTS: u32 = 64;
+const WARP_OUTPUTS: u32 = OUTPUTS / GROUP_WARPS;
+/// Pieces of a slab: one for each place t.
+const PLACES: u32 = SLAB_COLUMNS / PIECE_ELEMENTS;
+/// Products of a slab.
+const STEPS: usize = (SLAB_COLUMNS / 16) as usize;
+/// Outputs of a lane.
+const LANE_OUTPUTS: usize = 2;
+/// Bytes of all stages.
+const STAGES_BYTES: u32 = 192 << 10;
+/// f32 from one row's sums of a group to the next one's.
+const SUM_ROW: u32 = OUTPUTS + 4;
 
-/// The arguments of a `matmul_splitk`: tiles of outputs and of rows, stages.
+/// What weights are multiplied by.
+pub const SCALE_UP: f32 = 64.0;
+
+/// The arguments of a `matmul_splitk`; `REGISTERS` is half of a pass's rows, what a lane holds of a group's sums.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct MatmulSplitK<B, const M: usize, const N: usize, const STAGES: u32> {
+pub struct MatmulSplitK<B, const REGISTERS: usize> {
     /// What weights there are, and where their products go: at most [`Job::MOST_GROUPS`] groups of
     /// [`OUTPUTS`](Self::OUTPUTS) outputs.
     pub jobs: [Job; Job::MOST],
-    /// `rows` rows of [`AsF16Pieces`], aligned to 16 bytes.
+    /// [`Slabs`] of `rows` rows of `k` columns, aligned to 16 bytes.
     pub input: Global<u8>,
     /// Rows of input, at most 2^31 - 1.
     pub rows: u32,
@@ -102,370 +108,252 @@ pub struct MatmulSplitK<B, const M: usize, const N: usize, const STAGES: u32> {
 }
 
 // SAFETY: addresses and numbers, which may be zero.
-unsafe impl<B, const M: usize, const N: usize, const STAGES: u32> bytemuck::Zeroable for MatmulSplitK<B, M, N, STAGES> {}
+unsafe impl<B, const REGISTERS: usize> bytemuck::Zeroable for MatmulSplitK<B, REGISTERS> {}
 
-/// A plane of a stage in shared memory: of each row what belongs to a piece.
-#[derive(Clone, Copy)]
-struct StagedPlane {
-    /// Where it begins in its stage.
-    at: u32,
-    /// Bytes of a row, a multiple of 4, or none.
-    bytes: u32,
-}
-
-/// The sums of a warp.
-type Sums<const M: usize, const N: usize> = [[[f32; 4]; N]; M];
-
-impl<B: Pieces, const M: usize, const N: usize, const STAGES: u32> MatmulSplitK<B, M, N, STAGES> {
+impl<B, const REGISTERS: usize> MatmulSplitK<B, REGISTERS> {
     /// Outputs of a block.
-    pub const OUTPUTS: u32 = TILE_M * M as u32;
-    /// Rows of input of a block.
-    pub const ROWS: u32 = TILE_N * N as u32;
-    const PLANES: Planes = Planes::of(B::FORMAT);
-    const BLOCK_PIECES: u32 = B::FORMAT.block_elements() as u32 / PIECE_ELEMENTS;
-
-    const QUANTS: StagedPlane = StagedPlane { at: 0, bytes: Self::PLANES.quants / Self::BLOCK_PIECES };
-    const HIGH: StagedPlane = Self::behind(Self::QUANTS, Self::PLANES.high / Self::BLOCK_PIECES);
-    /// Scales and head of a piece are those of its block.
-    const SCALES: StagedPlane = Self::behind(Self::HIGH, Self::PLANES.scales);
-    /// Of heads of 2 bytes two are copied.
-    const HEADS: StagedPlane =
-        Self::behind(Self::SCALES, if Self::PLANES.heads == 2 { 4 } else { Self::PLANES.heads });
-    const VALUES: StagedPlane = Self::behind(Self::HEADS, VALUE_BYTES);
-    /// Bytes of a warp's stage.
-    const STAGE_BYTES: u32 = Self::VALUES.at + Self::ROWS * VALUE_BYTES;
-    /// f32 from one row's sums of a warp to the next one's, and of a warp.
-    const WARP_ROW: u32 = Self::OUTPUTS + SUM_GAP;
-    const WARP_SUMS: u32 = Self::ROWS * Self::WARP_ROW;
-
-    const fn behind(before: StagedPlane, bytes: u32) -> StagedPlane {
-        StagedPlane { at: before.at + before.bytes * Self::OUTPUTS, bytes }
-    }
+    pub const OUTPUTS: u32 = OUTPUTS;
+    /// Rows of a pass.
+    pub const ROWS: u32 = 2 * REGISTERS as u32;
+    /// Bytes of half of a slab of so many rows, and of a stage.
+    const STAGE_HALF_BYTES: u32 = HALF_BYTES / super::slabs::SLAB_ROWS * Self::ROWS;
+    const STAGE_BYTES: u32 = 2 * Self::STAGE_HALF_BYTES;
+    /// Stages, as many for each group.
+    const STAGES: u32 = {
+        let fit = STAGES_BYTES / Self::STAGE_BYTES / GROUPS;
+        GROUPS * if fit < 6 { fit } else { 6 }
+    };
+    /// Bytes before the barriers.
+    const BARRIERS: u32 = {
+        let (stages, sums) = (Self::STAGES * Self::STAGE_BYTES, GROUPS * Self::ROWS * SUM_ROW * 4);
+        if stages > sums { stages } else { sums }
+    };
 }
 
-impl<B: Pieces + super::matvec::Named, const M: usize, const N: usize, const STAGES: u32> Contract
-    for MatmulSplitK<B, M, N, STAGES>
-{
-    const NAME: &'static str = B::SPLITK[match (M, N) {
-        (_, 1) => 1,
-        (_, 2) => 2,
-        (_, 4) => 3,
-        (_, 8) => 4,
-        _ => panic!("tiles without a name"),
+impl<B: Pieces + Named, const REGISTERS: usize> Contract for MatmulSplitK<B, REGISTERS> {
+    const NAME: &'static str = B::SPLITK[match Self::ROWS {
+        8 => 0,
+        32 => 1,
+        64 => 2,
+        _ => panic!("rows without a name"),
     }];
     const EXPECTATIONS: Expectations = Expectations {
-        instructions: &[Occurrence::new(
-            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
-            Count::Exactly((RUNS * M * N) as u32),
-        )
-        .since(80)],
-        registers: 255,
+        instructions: &[
+            Occurrence::new("wgmma.mma_async", Count::Exactly(STEPS as u32)),
+            Occurrence::new("cp.async.bulk.shared", Count::Exactly(2)),
+        ],
+        registers: 128,
         local_memory: false,
     };
     const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
         Launch {
-            grid: Dim3 { x: self.rows.div_ceil(Self::ROWS), y: Job::groups(&self.jobs, Self::OUTPUTS), z: 1 },
+            grid: Dim3 { x: self.rows.div_ceil(Self::ROWS), y: Job::groups(&self.jobs, OUTPUTS), z: 1 },
             threads: THREADS,
-            shared_bytes: (WARPS * STAGES * Self::STAGE_BYTES).max(WARPS * Self::WARP_SUMS * 4),
+            shared_bytes: Self::BARRIERS + Ring::barrier_bytes(Self::STAGES),
         }
     }
 
     fn work(&self, _: u32) -> Option<Work> {
-        let input = u64::from(self.rows) * F16PieceRow::new(self.k).read_bytes(false);
+        let input = u64::from(self.rows) * 2 * u64::from(self.k);
         let weights = plane_value_bytes(B::FORMAT, self.k);
         Some(Job::work(&self.jobs, [self.rows, self.k], weights, input, Unit::TensorF16))
     }
 }
 
-/// What a block is to do.
-#[derive(Clone, Copy)]
-struct Task {
-    job: Job,
-    first_output: u32,
-    first_row: u32,
-    /// Rows of input that there are for the block, at least 1.
-    rows: u32,
-    /// Blocks of a row of weights, and bytes from one row to the next.
-    blocks: u32,
-    row_bytes: u32,
-    /// Pieces of a row.
-    pieces: u32,
-}
-
-impl<S: Simt, B: Pieces + super::matvec::Named, const M: usize, const N: usize, const STAGES: u32> Kernel<S>
-    for MatmulSplitK<B, M, N, STAGES>
-{
+impl<S: Hopper, B: Pieces + Named, const REGISTERS: usize> Kernel<S> for MatmulSplitK<B, REGISTERS> {
     #[inline(always)]
     unsafe fn run(self, s: S) {
-        let Dim3 { x: pass, y: outputs, .. } = s.block();
-        let (job, outputs) = Job::of_group(&self.jobs, outputs, Self::OUTPUTS);
-        let blocks = self.k / B::FORMAT.block_elements() as u32;
-        let first_row = pass * Self::ROWS;
-        let task = Task {
-            job,
-            first_output: outputs * Self::OUTPUTS,
-            first_row,
-            rows: self.rows.wrapping_sub(first_row).min(Self::ROWS),
-            blocks,
-            row_bytes: Self::PLANES.offsets(blocks).row,
-            pieces: self.k / PIECE_ELEMENTS,
-        };
-        let ring = s.shared::<u8>().row(s.warp(), STAGES * Self::STAGE_BYTES);
+        let shared = s.shared::<u8>();
+        let ring = Ring::new(shared, shared.at(Self::BARRIERS).cast(), Self::STAGES, Self::STAGE_BYTES);
+        let (job, outputs) = Job::of_group(&self.jobs, s.block().y, OUTPUTS);
         s.let_next_begin();
-        // SAFETY: what is staged lies inside its stage, and comes from inside its matrix. A stage is read behind its
-        // wait and a meeting of the warp, and written again behind the next one, which every lane reaches when it has
-        // multiplied it. Input is copied behind the wait for the launch before. Behind the barriers each sum has one
-        // lane, and an element of out one thread.
+        // SAFETY: nobody uses the ring before the block's barrier. Over its stages sums are stored when all groups are
+        // done with them.
         unsafe {
-            for stage in 0..STAGES - 1 {
-                Self::copy_weights(s, task, ring.row(stage, Self::STAGE_BYTES), stage * WARPS + s.warp());
+            if s.thread() == 0 {
+                ring.initialize(s, 1, GROUP_WARPS);
+                s.fence_mbarrier_init();
             }
-            s.wait_for_previous();
-            for stage in 0..STAGES - 1 {
-                self.copy_input(s, task, ring.row(stage, Self::STAGE_BYTES), stage * WARPS + s.warp());
-                s.copy_async_commit();
-            }
-            let mut sums: Sums<M, N> = [[[0.0; 4]; N]; M];
-            let (mut slot, mut free) = (0, STAGES - 1);
-            let mut piece = s.warp();
-            while piece < task.pieces {
-                match STAGES {
-                    3 => s.copy_async_wait::<1>(),
-                    4 => s.copy_async_wait::<2>(),
-                    6 => s.copy_async_wait::<4>(),
-                    8 => s.copy_async_wait::<6>(),
-                    _ => s.copy_async_wait::<0>(),
-                }
-                s.warp_sync();
-                let to = ring.row(free, Self::STAGE_BYTES);
-                let ahead = piece + (STAGES - 1) * WARPS;
-                Self::copy_weights(s, task, to, ahead);
-                self.copy_input(s, task, to, ahead);
-                s.copy_async_commit();
-                Self::multiply(s, ring.row(slot, Self::STAGE_BYTES), piece, &mut sums);
-                free = slot;
-                slot = if slot == STAGES - 1 { 0 } else { slot + 1 };
-                piece += WARPS;
-            }
-            s.copy_async_wait::<0>();
             s.barrier();
-            Self::share(s, &sums);
+            let sums = self.multiply(s, job, outputs * OUTPUTS, ring);
             s.barrier();
-            self.store(s, task);
+            let own = s.shared::<f32>().row(s.warp() / GROUP_WARPS, Self::ROWS * SUM_ROW);
+            for i in 0..REGISTERS {
+                let (output, row) = wgmma::d(s.thread() % GROUP_LANES, i as u32);
+                s.store_shared(own.row(row, SUM_ROW).at(output), sums[i]);
+            }
+            s.barrier();
+            self.store(s, job, outputs * OUTPUTS);
         }
     }
 }
 
-impl<B: Pieces, const M: usize, const N: usize, const STAGES: u32> MatmulSplitK<B, M, N, STAGES> {
-    /// Begins to copy what the block's weights have of a piece, if there is such a piece.
+impl<B: Pieces + Named, const REGISTERS: usize> MatmulSplitK<B, REGISTERS> {
+    /// Slabs of K.
+    const fn slabs(&self) -> u32 {
+        self.k.div_ceil(SLAB_COLUMNS)
+    }
+
+    /// Begins to copy the pass's rows of a slab into the ring's stage, if there is such a slab.
     ///
     /// # Safety
-    /// Nobody uses the stage until the copies have been waited for.
+    /// The ring has been initialized, the launch before waited for, the stage given back; one lane does so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn copy_weights<S: Simt>(s: S, task: Task, stage_at: Shared<u8>, piece: u32) {
-        if piece >= task.pieces {
-            return;
-        }
-        let at = Self::PLANES.offsets(task.blocks);
-        let block = piece / Self::BLOCK_PIECES;
-        let heads = block.wrapping_mul(Self::PLANES.heads) & !3;
-        for down in (0..Self::OUTPUTS).step_by(WARP_LANES as usize) {
-            let row = down + s.lane();
-            if Self::OUTPUTS < WARP_LANES && row >= Self::OUTPUTS {
-                continue;
-            }
-            // An output past the end is the last one, and is not stored.
-            let output = (task.first_output + row).min(task.job.n.wrapping_sub(1));
-            let weights = task.job.weights.row(output, task.row_bytes);
-            let to = |plane: StagedPlane| stage_at.at(row * plane.bytes).at(plane.at);
-            let from = |at: u32| weights.at(u64::from(at));
-            // SAFETY: the caller's; the piece and its block are the row's.
+    unsafe fn copy<S: Hopper>(&self, s: S, ring: &Ring, slab: u32) {
+        if slab < self.slabs() {
+            let from = self.input.at(Slabs::new(self.k).slab(s.block().x * Self::ROWS, slab));
+            let (to, full) = (ring.stage(), ring.full_barrier());
+            // SAFETY: the caller's; rows are rounded up to those of the largest pass.
             unsafe {
-                copy(s, Self::QUANTS.bytes, to(Self::QUANTS), from(piece.wrapping_mul(Self::QUANTS.bytes)));
-                copy(s, Self::HIGH.bytes, to(Self::HIGH), from(at.high + piece.wrapping_mul(Self::HIGH.bytes)));
-                copy(s, Self::SCALES.bytes, to(Self::SCALES), from(at.scales + block.wrapping_mul(Self::SCALES.bytes)));
-                copy(s, Self::HEADS.bytes, to(Self::HEADS), from(at.heads + heads));
+                s.mbarrier_arrive_expect(full, Self::STAGE_BYTES);
+                s.bulk_load(to, from, Self::STAGE_HALF_BYTES, full);
+                let (to, from) = (to.at(Self::STAGE_HALF_BYTES), from.at(u64::from(HALF_BYTES)));
+                s.bulk_load(to, from, Self::STAGE_HALF_BYTES, full);
             }
         }
     }
 
-    /// Begins to copy what the block's input has of a piece, if there is such a piece.
+    /// The sums of the warp group's slabs.
     ///
     /// # Safety
-    /// As [`copy_weights`](Self::copy_weights); the launch before has been waited for.
+    /// The ring has been initialized; all warps do so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn copy_input<S: Simt>(&self, s: S, task: Task, stage_at: Shared<u8>, piece: u32) {
-        if piece >= task.pieces {
-            return;
-        }
-        let row_bytes = F16PieceRow::new(self.k).bytes();
-        let (row, chunk) = (s.lane() / CHUNKS, s.lane() % CHUNKS);
-        for n in 0..N as u32 {
-            // A row past the end is the last one, and is not stored.
-            let of_block = (n * TILE_N + row).min(task.rows - 1);
-            let from = self.input.row(task.first_row + of_block, row_bytes).at(u64::from(chunk * CHUNK));
-            let to = stage_at.at(s.lane() * CHUNK).at(Self::VALUES.at + n * TILE_N * VALUE_BYTES);
-            // SAFETY: the caller's; the piece is the row's.
-            unsafe { copy(s, CHUNK, to, from.at(u64::from(piece * VALUE_BYTES))) };
-        }
-    }
-
-    /// Adds the products of a piece to the warp's sums.
-    ///
-    /// # Safety
-    /// The piece is staged, visible, and stays.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn multiply<S: Simt>(s: S, stage_at: Shared<u8>, piece: u32, sums: &mut Sums<M, N>) {
-        let (g, t) = (group(s.lane()), place(s.lane()));
-        // Outputs g and g + 8 of each tile.
-        let row = |plane: StagedPlane, m: usize, half: usize| {
-            let down = (TILE_M * m as u32 + 8 * half as u32) * plane.bytes;
-            stage_at.at(g * plane.bytes).at(plane.at + down)
+    unsafe fn multiply<S: Hopper>(
+        &self,
+        s: S,
+        job: Job,
+        first_output: u32,
+        mut ring: Ring,
+    ) -> [f32; REGISTERS] {
+        let (lane, warp) = (s.lane(), s.warp());
+        let (own, slabs) = (warp / GROUP_WARPS, self.slabs());
+        let blocks = self.k / B::FORMAT.block_elements() as u32;
+        let row_bytes = Planes::of(B::FORMAT).offsets(blocks).row;
+        let last = (self.k / PIECE_ELEMENTS).wrapping_sub(1);
+        // An output past the end is the last one, and is not stored.
+        let weights: [Global<u8>; LANE_OUTPUTS] = [0, 8].map(|down| {
+            let output = first_output + warp % GROUP_WARPS * WARP_OUTPUTS + group(lane) + down;
+            job.weights.row(output.min(job.n.wrapping_sub(1)), row_bytes)
+        });
+        // A piece past the end is the last one, and meets zeros of the input.
+        let load = |slab: u32| -> [B::Words; LANE_OUTPUTS] {
+            let piece = (slab * PLACES + place(lane)).min(last);
+            // SAFETY: a piece of a row that there is.
+            weights.map(|row| unsafe { B::load(s, row, blocks, piece) })
         };
-        let of_block = piece % Self::BLOCK_PIECES;
-        let skipped = (piece / Self::BLOCK_PIECES).wrapping_mul(Self::PLANES.heads) % 4;
-        let mut a = [[[0_u32; 4]; RUNS]; M];
-        for m in 0..M {
-            for half in 0..2 {
-                let heads = row(Self::HEADS, m, half).at(skipped);
-                // SAFETY: the caller's.
-                let (scales, quants) = unsafe {
-                    (
-                        B::staged_scales(s, row(Self::SCALES, m, half), heads, of_block),
-                        B::quarter(s, row(Self::QUANTS, m, half), row(Self::HIGH, m, half), 0, t),
-                    )
-                };
-                for run in 0..RUNS {
-                    let (scale, min) = scales[run];
-                    let scale = s.f16x2_from_f32(SCALE_UP * scale, SCALE_UP * scale);
-                    // The minimum is subtracted.
-                    let min = s.f16x2_from_f32(-SCALE_UP * min, -SCALE_UP * min);
-                    let [low, high] = integers::<B, S>(s, quants[run])
-                        .map(|q| if B::OWN_MIN { s.fma_f16x2(q, scale, min) } else { s.mul_f16x2(q, scale) });
-                    a[m][run][half] = low;
-                    a[m][run][2 + half] = high;
+        let copies = s.thread() % GROUP_LANES == 0;
+        let mut words = load(own);
+        s.wait_for_previous();
+        ring.advance_by(own);
+        let mut sums = [0.0_f32; REGISTERS];
+        let mut slab = own;
+        // SAFETY: a stage is filled in the beginning, and again when all warps of its group have given it back, which
+        // they do when their products are done; operands stay as they are until then.
+        unsafe {
+            if copies {
+                let mut ring = ring;
+                for ahead in 0..Self::STAGES / GROUPS {
+                    self.copy(s, &ring, own + ahead * GROUPS);
+                    ring.advance_by(GROUPS);
+                }
+            }
+            if slab < slabs {
+                loop {
+                    // A branch, the same for all lanes: without one `ptxas` moves the loads behind the unpacking.
+                    let next = if slab + GROUPS < slabs { load(slab + GROUPS) } else { words };
+                    let operands = operands::<B, S>(s, words, slab * PLACES + place(lane));
+                    ring.wait_full(s);
+                    let halves =
+                        [0, 1].map(|half| operand(ring.stage().at(half * Self::STAGE_HALF_BYTES), 0));
+                    s.wgmma_fence();
+                    for step in 0..STEPS {
+                        let b = halves[step / 4].advance(step as u32 % 4 * STEP_BYTES);
+                        s.wgmma_f16_register_a::<ColMajor, REGISTERS>(&mut sums, operands[step], b, true);
+                    }
+                    s.wgmma_commit();
+                    s.wgmma_wait::<0>();
+                    if lane == 0 {
+                        s.mbarrier_arrive(ring.empty_barrier());
+                    }
+                    if copies {
+                        let mut given_back = ring;
+                        given_back.advance_by(Self::STAGES);
+                        given_back.wait_empty(s);
+                        self.copy(s, &ring, slab + Self::STAGES);
+                    }
+                    words = next;
+                    slab += GROUPS;
+                    if slab >= slabs {
+                        break;
+                    }
+                    ring.advance_by(GROUPS);
                 }
             }
         }
-        let values = stage_at.at(s.lane() * CHUNK).at(Self::VALUES.at);
-        for n in 0..N {
-            let from = values.at(TILE_N * n as u32 * VALUE_BYTES);
-            // SAFETY: the caller's.
-            let b: [u32; 4] = unsafe { s.load_shared(from.cast()) };
-            for m in 0..M {
-                let sum = &mut sums[m][n];
-                *sum = s.mma_m16n8k16_f16(a[m][0], [b[0], b[1]], *sum);
-                *sum = s.mma_m16n8k16_f16(a[m][1], [b[2], b[3]], *sum);
-            }
-        }
+        sums
     }
 
-    /// Stores a warp's sums in shared memory.
-    ///
-    /// # Safety
-    /// Nobody uses it until a barrier.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn share<S: Simt>(s: S, sums: &Sums<M, N>) {
-        let own = s.shared::<f32>().row(s.warp(), Self::WARP_SUMS);
-        for m in 0..M {
-            for n in 0..N {
-                for i in 0..4 {
-                    let (output, row) = mma::c(s.lane(), i as u32);
-                    let (output, row) = (TILE_M * m as u32 + output, TILE_N * n as u32 + row);
-                    // SAFETY: the caller's; each element has one lane.
-                    unsafe { s.store_shared(own.row(row, Self::WARP_ROW).at(output), sums[m][n][i]) };
-                }
-            }
-        }
-    }
-
-    /// Adds the warps' sums, and the bias, and stores the elements of out.
+    /// Adds the groups' sums, and the bias, and stores the elements of out.
     ///
     /// # Safety
     /// The caller's of [`Kernel::run`]; the sums have been stored, and a barrier lies behind.
     #[inline(always)]
     #[track_caller]
-    unsafe fn store<S: Simt>(&self, s: S, task: Task) {
-        let elements = Self::OUTPUTS * Self::ROWS;
-        for turn in 0..elements.div_ceil(THREADS) {
-            let element = turn * THREADS + s.thread();
-            let (row, of_block) = (element / Self::OUTPUTS, element % Self::OUTPUTS);
-            let output = task.first_output + of_block;
-            if element >= elements || row >= task.rows || output >= task.job.n {
+    unsafe fn store<S: Simt>(&self, s: S, job: Job, first_output: u32) {
+        let first_row = s.block().x * Self::ROWS;
+        for first in (0..OUTPUTS * Self::ROWS).step_by(THREADS as usize) {
+            let element = first + s.thread();
+            let (row, of_block) = (element / OUTPUTS, element % OUTPUTS);
+            let (output, row_of_all) = (first_output + of_block, first_row + row);
+            if row_of_all >= self.rows || output >= job.n {
                 continue;
             }
-            let shared = s.shared::<f32>().row(row, Self::WARP_ROW).at(of_block);
-            let mut sums = [0.0_f32; WARPS as usize];
-            for warp in 0..WARPS {
-                // SAFETY: the caller's.
-                sums[warp as usize] = unsafe { s.load_shared(shared.row(warp, Self::WARP_SUMS)) };
-            }
-            for half in [4, 2, 1] {
-                for warp in 0..half {
-                    sums[warp] += sums[warp + half];
-                }
-            }
-            let mut sum = sums[0] * (1.0 / SCALE_UP);
-            // SAFETY: a row and an output that there are; each element of out has one thread. A bias has `n` values.
+            let sums = s.shared::<f32>().row(row, SUM_ROW).at(of_block);
+            // SAFETY: the caller's; a row and an output that there are; each element of out has one thread. A bias
+            // has `n` values.
             unsafe {
-                if task.job.bias.address() != 0 {
-                    sum += s.load_global_constant(task.job.bias.at(u64::from(output)));
+                let of_group = |group: u32| s.load_shared(sums.row(group, Self::ROWS * SUM_ROW));
+                let sum = (of_group(0) + of_group(2)) + (of_group(1) + of_group(3));
+                let mut sum = sum * (1.0 / SCALE_UP);
+                if job.bias.address() != 0 {
+                    sum += s.load_global_constant(job.bias.at(u64::from(output)));
                 }
-                let row = task.job.out.row(task.first_row + row, task.job.n);
-                s.store_global(row.at(u64::from(output)), sum);
+                s.store_global(job.out.row(row_of_all, job.n).at(u64::from(output)), sum);
             }
         }
     }
 }
 
-/// Chunks of a piece of a row of input: one a lane of four.
-const CHUNKS: u32 = VALUE_BYTES / CHUNK;
-
-/// Begins to copy `bytes` bytes, which are constant.
-///
-/// # Safety
-/// As [`Simt::copy_async`].
+/// A lane's part of a slab's left operands: of each row a piece.
 #[inline(always)]
-#[track_caller]
-unsafe fn copy<S: Simt>(s: S, bytes: u32, to: Shared<u8>, from: Global<u8>) {
-    // SAFETY: the caller's.
-    unsafe {
-        match bytes {
-            0 => {}
-            4 => s.copy_async::<4, _>(to, from, 4),
-            8 => s.copy_async::<8, _>(to, from, 8),
-            _ => {
-                for at in (0..bytes).step_by(CHUNK as usize) {
-                    s.copy_async::<CHUNK, _>(to.at(at), from.at(u64::from(at)), CHUNK);
-                }
+fn operands<B: Pieces, S: Simt>(s: S, words: [B::Words; LANE_OUTPUTS], piece: u32) -> [[u32; 4]; STEPS] {
+    let mut operands = [[0; 4]; STEPS];
+    for (half, words) in words.into_iter().enumerate() {
+        let runs = B::unpack(s, words, piece);
+        for (r, Run { quants, scale, min, .. }) in runs.into_iter().enumerate() {
+            let scale = s.f16x2_from_f32(SCALE_UP * scale, SCALE_UP * scale);
+            // The minimum is subtracted.
+            let min = s.f16x2_from_f32(-SCALE_UP * min, -SCALE_UP * min);
+            for (i, &four) in quants.iter().enumerate() {
+                let [low, high] = integers::<B, S>(s, four)
+                    .map(|q| if B::OWN_MIN { s.fma_f16x2(q, scale, min) } else { s.mul_f16x2(q, scale) });
+                operands[RUNS * i + r][half] = low;
+                operands[RUNS * i + r][2 + half] = high;
             }
         }
     }
+    operands
 }
 
 /// Four quants without their offset as two pairs of f16: exact, for 1024 + q has q in its last bits.
 #[inline(always)]
 fn integers<B: Pieces, S: Simt>(s: S, quants: u32) -> [u32; 2] {
+    let quants = if const { B::OFFSET == SIGNED } { quants ^ 0x8080_8080 } else { quants };
     // -(1024 + offset), of which f16 has all whole numbers.
     let offset = const { 0xe400_e400 | B::OFFSET | B::OFFSET << 16 };
     [0x4140, 0x4342].map(|selector| s.add_f16x2(s.permute_bytes(quants, 0x6464_6464, selector), offset))
-}
-mod tmp {
-    #[derive(Clone, Copy)]
-    pub struct F16PieceRow(u32);
-    impl F16PieceRow {
-        #[inline(always)]
-        pub const fn new(c: u32) -> Self { Self(c) }
-        #[inline(always)]
-        pub const fn sums(self) -> u32 { 2u32.wrapping_mul(self.0) }
-        #[inline(always)]
-        pub const fn bytes(self) -> u32 { self.sums().wrapping_add((self.0 / 4).wrapping_add(15) & !15) }
-        pub const fn read_bytes(self, s: bool) -> u64 { 2 * self.0 as u64 + if s { self.0 as u64 / 4 } else { 0 } }
-    }
 }

@@ -11,6 +11,7 @@ mod matmul_splitk;
 pub mod matvec;
 pub mod panels;
 mod problem;
+pub mod slabs;
 mod staged;
 mod tiling;
 mod unpack_f16;

@@ -121,6 +121,15 @@ impl Ring {
         }
     }
 
+    /// On by so many stages, at most as many as there are.
+    #[inline(always)]
+    pub const fn advance_by(&mut self, stages: u32) {
+        self.at += stages;
+        if self.at >= self.count {
+            (self.at, self.round) = (self.at - self.count, self.round + 1);
+        }
+    }
+
     /// On to the one after the next.
     #[inline(always)]
     pub const fn skip(&mut self) {

@@ -121,7 +121,13 @@ impl Job {
 
     /// What a launch does on `unit` whose weights have `weights` bytes a row, and whose rows of input `input` bytes
     /// together.
-    pub(super) fn work(jobs: &[Self; Self::MOST], [rows, k]: [u32; 2], weights: u64, input: u64, unit: Unit) -> Work {
+    pub(super) fn work(
+        jobs: &[Self; Self::MOST],
+        [rows, k]: [u32; 2],
+        weights: u64,
+        input: u64,
+        unit: Unit,
+    ) -> Work {
         let (mut outputs, mut biases) = (0, 0);
         for job in jobs {
             outputs += u64::from(job.n);

@@ -11,8 +11,8 @@ pub trait Named: Block {
     const Q8: [&'static str; 4];
     /// Those with f16 activations.
     const F16: [&'static str; 4];
-    /// Those that split K, by their tiles.
-    const SPLITK: [&'static str; 5];
+    /// Those that split K, for 8, 32 and 64 rows in a pass.
+    const SPLITK: [&'static str; 3];
 }
 
 macro_rules! named {
@@ -20,10 +20,8 @@ macro_rules! named {
         impl Named for $Block {
             const Q8: [&'static str; 4] = named!(@rows "matvec_q8_", $name);
             const F16: [&'static str; 4] = named!(@rows "matvec_f16_", $name);
-            const SPLITK: [&'static str; 5] = [
-                concat!("matmul_splitk_", $name),
-                concat!("matmul_splitk_", $name, "_m32"),
-                concat!("matmul_splitk_", $name, "_n16"),
+            const SPLITK: [&'static str; 3] = [
+                concat!("matmul_splitk_", $name, "_n8"),
                 concat!("matmul_splitk_", $name, "_n32"),
                 concat!("matmul_splitk_", $name, "_n64"),
             ];
