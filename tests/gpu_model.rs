@@ -74,7 +74,7 @@ fn session_of<M: Queues + 'static>(
 ) -> Session {
     // Steps have no wgmma: the emulator would play 128 rows for each.
     let step = if kind == ActivationKind::F16Wgmma { ActivationKind::F16 } else { kind };
-    let options = GpuOptions { prompt: kind, step };
+    let options = GpuOptions::steady(kind, step);
     let model = Arc::clone(&loaded.model);
     let backend = GpuBackend::new(machine.fresh(), model, options, &mut |_, _| ()).unwrap();
     Session::with_sequences(Box::new(backend), context, sequences).unwrap()

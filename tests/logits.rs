@@ -169,7 +169,7 @@ fn check_gpu(id: &str, test: &str) {
     let model = Arc::new(Model::load(gguf).expect("a model that the decoder runs"));
     let mut exact = session(&path, true, 1024);
     let fastest = GpuOptions::fastest(&device.stream().expect("a stream"));
-    let alone = |kind| GpuOptions { prompt: kind, step: kind };
+    let alone = |kind| GpuOptions::steady(kind, kind);
     let mut gpus = [alone(ActivationKind::F16), alone(ActivationKind::Q8), fastest].map(|options| {
         let stream = device.stream().expect("a stream");
         let backend = GpuBackend::new(stream, Arc::clone(&model), options, &mut |_, _| ()).expect("memory");

@@ -25,7 +25,7 @@ fn plan(task: Task, depth: usize) -> Plan {
 
 fn emulated(loaded: &Loaded, plan: &Plan, kind: ActivationKind) -> Profile {
     let step = if kind == ActivationKind::F16Wgmma { ActivationKind::F16 } else { kind };
-    let options = GpuOptions { prompt: kind, step };
+    let options = GpuOptions::steady(kind, step);
     on_emulator(&loaded.model, options, plan, &mut |_| ()).unwrap()
 }
 

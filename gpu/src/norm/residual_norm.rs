@@ -115,7 +115,7 @@ impl<A: Activations> Contract for ResidualNorm<A> {
             Occurrence::new("ld.global", Count::Exactly(5 * VECTORS as u32)),
             Occurrence::new("rsqrt.approx.ftz.f32", Count::Exactly(2)),
         ],
-        registers: 104,
+        registers: 128,
         local_memory: false,
     };
     const STARTS_EARLY: bool = true;
@@ -184,15 +184,14 @@ impl<S: Simt, A: Activations> Kernel<S> for ResidualNorm<A> {
         let row = s.block().x;
         let residual = self.residual.row(row, self.width);
         s.let_next_begin();
-        if row == 0 && s.thread() == 0 {
-            // SAFETY: all factors; an empty row has no block that would ask for them.
-            unsafe {
-                s.prefetch(self.weight, self.width * 4);
-                if self.post.address() != 0 {
-                    s.prefetch(self.post, self.width * 4);
-                }
+        // SAFETY: all factors, which no launch writes; an empty row has no block that would ask for them. On their way
+        // before the wait: behind the residual's store they would be waited for by themselves.
+        let weight = unsafe {
+            if row == 0 && s.thread() == 0 && self.post.address() != 0 {
+                s.prefetch(self.post, self.width * 4);
             }
-        }
+            self.load(s, self.weight)
+        };
         s.wait_for_previous();
 
         // SAFETY: columns below the width, in row `row` of a grid of `rows` blocks; each element has
@@ -226,7 +225,6 @@ impl<S: Simt, A: Activations> Kernel<S> for ResidualNorm<A> {
                 }
             }
 
-            let weight = self.load(s, self.weight);
             let scale = self.scale_of(s, &x, 1);
             let mut column = s.thread() * LANE_VALUES;
             for (x, weight) in x.iter().zip(&weight) {

@@ -98,7 +98,7 @@ pub(super) struct MachineArgs {
     device: Device,
 
     /// What products with quantized weights read on a GPU; auto: f16 in prompts (f16-wgmma on compute
-    /// capability 9.0), q8 in generated tokens
+    /// capability 9.0), q8 in generated tokens (f16-splitk there for more than two sequences)
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Activations::Auto)]
     activations: Activations,
 
@@ -118,8 +118,8 @@ pub(super) enum Activations {
 
 impl clap::ValueEnum for Activations {
     fn value_variants<'a>() -> &'a [Self] {
-        use ActivationKind::{F16, F16Wgmma, Q8};
-        &[Self::Auto, Self::Kind(F16), Self::Kind(F16Wgmma), Self::Kind(Q8)]
+        use ActivationKind::{F16, F16SplitK, F16Wgmma, Q8};
+        &[Self::Auto, Self::Kind(F16), Self::Kind(F16Wgmma), Self::Kind(F16SplitK), Self::Kind(Q8)]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -129,6 +129,10 @@ impl clap::ValueEnum for Activations {
         let help = match kind {
             ActivationKind::F16 => "16-bit floats, by products that every device has",
             ActivationKind::F16Wgmma => "16-bit floats, in prompts by the products of compute capability 9.0",
+            ActivationKind::F16SplitK => {
+                "16-bit floats, by the products of compute capability 9.0 in prompts and, for many sequences, in \
+                 generated tokens"
+            }
             ActivationKind::Q8 => "Pairs of 8-bit quants: for generated tokens, slow in prompts",
         };
         Some(PossibleValue::new(kind.name()).help(help))
@@ -140,8 +144,9 @@ impl Activations {
     pub(super) fn options(self, queue: &impl ModelQueue) -> GpuOptions {
         match self {
             Self::Auto => GpuOptions::fastest(queue),
-            Self::Kind(prompt @ ActivationKind::F16Wgmma) => GpuOptions { prompt, step: ActivationKind::F16 },
-            Self::Kind(kind) => GpuOptions { prompt: kind, step: kind },
+            Self::Kind(prompt @ ActivationKind::F16Wgmma) => GpuOptions::steady(prompt, ActivationKind::F16),
+            Self::Kind(step @ ActivationKind::F16SplitK) => GpuOptions::steady(ActivationKind::F16Wgmma, step),
+            Self::Kind(kind) => GpuOptions::steady(kind, kind),
         }
     }
 }

@@ -129,10 +129,10 @@ pub(super) fn judge(
     };
     let other = |kind| match kind {
         ActivationKind::F16 => ActivationKind::Q8,
-        ActivationKind::Q8 | ActivationKind::F16Wgmma => ActivationKind::F16,
+        ActivationKind::Q8 | ActivationKind::F16Wgmma | ActivationKind::F16SplitK => ActivationKind::F16,
     };
     let named = |role: &str, options: GpuOptions| format!("{role}: {options}");
-    let exchanged = GpuOptions { prompt: other(options.prompt), step: other(options.step) };
+    let exchanged = GpuOptions::steady(other(options.prompt), other(options.step));
     let mut subjects = vec![
         Subject { name: named("the device", options), session: device(options), role: Role::Judged },
         Subject { name: named("control", exchanged), session: device(exchanged), role: Role::Control },

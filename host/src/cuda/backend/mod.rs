@@ -28,7 +28,7 @@ pub use rows::ActivationKind;
 
 use pass::{Angles, Pass, Phase, has_step_attention, step_shape};
 use weights::Weights;
-use workspace::{KvCaches, Workspace};
+use workspace::{KvCaches, Products, Workspace};
 
 use super::{Error, ModelQueue, Noted, Queue, Stream, WGMMA};
 use crate::backend::{Backend, BackendError, Step, Wanted};
@@ -42,30 +42,57 @@ const FIRST_CONTEXT: usize = 512;
 pub struct GpuOptions {
     /// What a prompt's products with quantized weights read.
     pub prompt: ActivationKind,
-    /// What a step's do.
+    /// What a step's do, in a session for a few sequences.
     pub step: ActivationKind,
+    /// What a step's do in a session for more than [`FEW_SEQUENCES`](Self::FEW_SEQUENCES). Not those of a step with more
+    /// rows: then a sequence's bits would depend on how many others there are at the moment.
+    pub step_of_many: ActivationKind,
 }
 
 impl Default for GpuOptions {
     /// The faster ones of those that every device has (docs/results.md).
     fn default() -> Self {
-        Self { prompt: ActivationKind::F16, step: ActivationKind::Q8 }
+        Self { prompt: ActivationKind::F16, step: ActivationKind::Q8, step_of_many: ActivationKind::Q8 }
     }
 }
 
 impl GpuOptions {
+    /// Sequences up to which a step takes the weights as fast as memory gives them with
+    /// [`step`](Self::step) (docs/results.md).
+    pub const FEW_SEQUENCES: usize = 2;
+
     /// The fastest ones on this queue.
     pub fn fastest(queue: &impl ModelQueue) -> Self {
         match queue.compute_capability() {
-            Some(WGMMA) => Self { prompt: ActivationKind::F16Wgmma, ..Self::default() },
+            Some(WGMMA) => Self {
+                prompt: ActivationKind::F16Wgmma,
+                step_of_many: ActivationKind::F16SplitK,
+                ..Self::default()
+            },
             _ => Self::default(),
         }
+    }
+
+    /// The same ones in all steps.
+    #[must_use]
+    pub const fn steady(prompt: ActivationKind, step: ActivationKind) -> Self {
+        Self { prompt, step, step_of_many: step }
+    }
+
+    /// Those of a session for so many sequences.
+    #[must_use]
+    const fn of_session(self, sequences: usize) -> Self {
+        Self::steady(self.prompt, if sequences > Self::FEW_SEQUENCES { self.step_of_many } else { self.step })
     }
 }
 
 impl fmt::Display for GpuOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "activations {} in prompts, {} in steps", self.prompt, self.step)
+        write!(f, "activations {} in prompts, {} in steps", self.prompt, self.step)?;
+        match self.step_of_many == self.step {
+            true => Ok(()),
+            false => write!(f, " ({} for more than {} sequences)", self.step_of_many, Self::FEW_SEQUENCES),
+        }
     }
 }
 
@@ -83,6 +110,7 @@ pub type CudaBackend = GpuBackend<Stream>;
 
 /// What is allocated for sequences.
 struct Sequences<Q: ModelQueue> {
+    options: GpuOptions,
     // Graphs first: memory that they have noted down is freed after them.
     graphs: Vec<StepGraph<Q::Graph>>,
     caches: KvCaches,
@@ -129,10 +157,16 @@ impl<Q: ModelQueue> GpuBackend<Q> {
         Ok(Self { queue, model, options, weights, sequences: None })
     }
 
+    /// The options, of the session where there is one.
+    fn options(&self) -> GpuOptions {
+        self.sequences.as_ref().map_or(self.options, |sequences| sequences.options)
+    }
+
     /// Has the kernels of prompts and of steps compiled.
     fn prepare(&mut self, count: usize) -> Result<(), BackendError> {
-        let Self { queue, model, options, weights, sequences } = self;
+        let Self { queue, model, weights, sequences, .. } = self;
         let (config, sequences) = (model.config(), sequences.as_mut().expect(ALLOCATED));
+        let options = sequences.options;
         let names = Noted::only(queue);
         let each = vec![Step { sequence: 0, position: 0, token: 0 }; count];
         let steps = [1, count].map(|rows| {
@@ -172,9 +206,9 @@ impl<Q: ModelQueue> GpuBackend<Q> {
 
     /// Evaluates a step; its logits, and with `greedy` the largest one's tokens, are in the workspace then.
     fn step(&mut self, steps: &[Step], greedy: bool) -> Result<(), BackendError> {
-        let Self { queue, model, options, weights, sequences } = self;
-        let (config, rows, kind) = (model.config(), steps.len(), options.step);
+        let Self { queue, model, weights, sequences, .. } = self;
         let sequences = sequences.as_mut().expect(ALLOCATED);
+        let (config, rows, kind) = (model.config(), steps.len(), sequences.options.step);
         if sequences.next != steps {
             let tokens: Vec<u32> = steps.iter().map(|step| step.token).collect();
             let places: Vec<_> =
@@ -218,7 +252,7 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
     }
 
     fn description(&self) -> String {
-        format!("{}, {}", self.queue.description(), self.options)
+        format!("{}, {}", self.queue.description(), self.options())
     }
 
     fn device(&self) -> String {
@@ -237,15 +271,18 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
         let (queue, config) = (&self.queue, self.model.config());
         self.sequences = None;
         let step = step_shape(config, config.rope, sequences, context);
-        let GpuOptions { prompt, step: of_step } = self.options;
-        let is_unpacked = [prompt, of_step].contains(&ActivationKind::F16Wgmma);
-        let unpacked = if is_unpacked { self.weights.most_unpacked() } else { 0 };
+        let options = self.options.of_session(sequences);
+        let is_unpacked = [options.prompt, options.step].contains(&ActivationKind::F16Wgmma);
+        let products = Products {
+            unpacked: if is_unpacked { self.weights.most_unpacked() } else { 0 },
+            split_k: options.step == ActivationKind::F16SplitK,
+        };
         let table = config.rope.table(self.model.rope_factors());
         let table_sliding = config.rope_sliding.table(None);
         // Most models slide in no layer.
         let sliding = if config.sliding_window.is_some() { context } else { 0 };
         let needed = KvCaches::byte_len(config, context, sequences)
-            .saturating_add(Workspace::byte_len(config, context, sequences, &step, unpacked))
+            .saturating_add(Workspace::byte_len(config, context, sequences, &step, products))
             .saturating_add(Angles::byte_len(&table, context))
             .saturating_add(Angles::byte_len(&table_sliding, sliding));
         if let Some(free) = queue.free_memory()?
@@ -262,14 +299,14 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
             });
         }
         let caches = KvCaches::new(queue, config, context, sequences)?;
-        let work = Workspace::new(queue, config, context, sequences, &step, unpacked)?;
+        let work = Workspace::new(queue, config, context, sequences, &step, products)?;
         let angles = Angles::new(queue, config.rope, &table, context)?;
         let angles_sliding = Angles::new(queue, config.rope_sliding, &table_sliding, sliding)?;
         let logits = queue.host(work.logit_rows * config.vocab_size)?;
         let best = queue.host(work.rows)?;
         let (graphs, next, each) = (Vec::new(), Vec::new(), Vec::new());
         self.sequences =
-            Some(Sequences { graphs, caches, work, angles, angles_sliding, next, logits, best, each });
+            Some(Sequences { options, graphs, caches, work, angles, angles_sliding, next, logits, best, each });
         self.prepare(sequences)
     }
 
@@ -362,8 +399,9 @@ fn read_logits<Q: ModelQueue>(
 
 /// That a device of this compute capability has the products that are asked for.
 fn check_options(options: GpuOptions, compute_capability: Option<u32>) -> Result<(), BackendError> {
+    let kinds = [options.prompt, options.step, options.step_of_many];
     match compute_capability {
-        Some(sm) if sm != WGMMA && [options.prompt, options.step].contains(&ActivationKind::F16Wgmma) => {
+        Some(sm) if sm != WGMMA && kinds.into_iter().any(ActivationKind::needs_wgmma) => {
             Err(BackendError::Unsupported {
                 what: format!(
                     "products of compute capability 9.0 on a device of {}.{}: use --activations auto",

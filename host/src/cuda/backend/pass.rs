@@ -163,10 +163,11 @@ impl<'a, Q: Queue> Pass<'a, Q> {
         )
     }
 
-    /// What products with these matrices read: rows of 8-bit quants only if all are quantized.
+    /// What products with these matrices read: rows that are for quantized weights only if all are.
     fn kind<'m>(&self, matrices: impl IntoIterator<Item = &'m Matrix>) -> ActivationKind {
         let mut matrices = matrices.into_iter();
-        if self.kind != ActivationKind::Q8 || matrices.all(|matrix| matrix.format.block_elements() > 1) {
+        let takes_all = matches!(self.kind, ActivationKind::F16 | ActivationKind::F16Wgmma);
+        if takes_all || matrices.all(|matrix| matrix.format.block_elements() > 1) {
             self.kind
         } else {
             ActivationKind::F16

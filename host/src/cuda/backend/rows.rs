@@ -4,7 +4,7 @@
 use std::fmt;
 
 use bytemuck::Pod;
-use gpu::product::{Activations, AsF16, AsF16Panels, AsQ8, PanelF16};
+use gpu::product::{Activations, AsF16, AsF16Panels, AsF16Slabs, AsQ8, PanelF16, SlabF16};
 use half::f16;
 
 use crate::cuda::ops::{self, Output, RowsMut};
@@ -18,6 +18,9 @@ pub enum ActivationKind {
     /// 16-bit floats, and products that compute capability 9.0 alone has, with matrices that are unpacked
     /// to 16-bit floats first: for a prompt. A few rows take as long as hundreds.
     F16Wgmma,
+    /// 16-bit floats, and products that compute capability 9.0 alone has, which unpack weights where they multiply
+    /// them: for steps of several sequences. One or two take as long as eight.
+    F16SplitK,
     /// Two quants of 8 bits a value, with one scale for 32 of them, see [`gpu::product::activations`]: for steps.
     /// A prompt takes as long as its tokens do one by one, in eights.
     Q8,
@@ -30,8 +33,14 @@ impl ActivationKind {
         match self {
             Self::F16 => "f16",
             Self::F16Wgmma => "f16-wgmma",
+            Self::F16SplitK => "f16-splitk",
             Self::Q8 => "q8",
         }
+    }
+
+    /// Whether compute capability 9.0 alone has its products.
+    pub(super) const fn needs_wgmma(self) -> bool {
+        matches!(self, Self::F16Wgmma | Self::F16SplitK)
     }
 }
 
@@ -53,6 +62,10 @@ macro_rules! with_rows {
                 type $R = gpu::product::PanelF16;
                 $work
             }
+            ActivationKind::F16SplitK => {
+                type $R = gpu::product::SlabF16;
+                $work
+            }
             ActivationKind::Q8 => {
                 type $R = u8;
                 $work
@@ -68,25 +81,38 @@ pub(super) use with_rows;
 pub(super) struct RowsBuffer {
     f16: Buffer<f16>,
     panels: Buffer<PanelF16>,
+    slabs: Buffer<SlabF16>,
     q8: Buffer<u8>,
 }
 
+/// How many rows of each kind there is room for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowsRoom {
+    /// Of those that every device has.
+    pub(super) rows: usize,
+    /// Of [`ActivationKind::F16Wgmma`].
+    pub(super) panels: usize,
+    /// Of [`ActivationKind::F16SplitK`].
+    pub(super) slabs: usize,
+}
+
 impl RowsBuffer {
-    /// For `rows` rows of at most `width` values; `wgmma`: also of [`ActivationKind::F16Wgmma`].
-    pub(super) fn new(queue: &impl Queue, rows: usize, width: usize, wgmma: bool) -> Result<Self, Error> {
-        let panels = if wgmma { PanelF16::elements(rows, width) } else { 0 };
+    /// For rows of at most `width` values.
+    pub(super) fn new(queue: &impl Queue, room: RowsRoom, width: usize) -> Result<Self, Error> {
         Ok(Self {
-            f16: queue.output("f16 rows", f16::elements(rows, width))?,
-            panels: queue.output("f16 rows in panels", panels)?,
-            q8: queue.output("q8 rows", u8::elements(rows, width))?,
+            f16: queue.output("f16 rows", f16::elements(room.rows, width))?,
+            panels: queue.output("f16 rows in panels", PanelF16::elements(room.panels, width))?,
+            slabs: queue.output("f16 rows in slabs", SlabF16::elements(room.slabs, width))?,
+            q8: queue.output("q8 rows", u8::elements(room.rows, width))?,
         })
     }
 
     /// Bytes of that.
-    pub(super) fn byte_len(rows: usize, width: usize, wgmma: bool) -> usize {
-        let panels = if wgmma { PanelF16::elements(rows, width) } else { 0 };
-        let f16s = f16::elements(rows, width) + panels;
-        f16s * size_of::<f16>() + u8::elements(rows, width)
+    pub(super) fn byte_len(room: RowsRoom, width: usize) -> usize {
+        let f16s = f16::elements(room.rows, width)
+            + PanelF16::elements(room.panels, width)
+            + SlabF16::elements(room.slabs, width);
+        f16s * size_of::<f16>() + u8::elements(room.rows, width)
     }
 
     /// The first `rows` rows of `width` values.
@@ -229,5 +255,20 @@ impl Rows for PanelF16 {
             ops::matmul_f16_wgmma(queue, out, input, unpacked.slice(elements), bias, shape)?;
         }
         Ok(())
+    }
+}
+
+impl Rows for SlabF16 {
+    common!(AsF16Slabs, slabs, convert_f16_slabs);
+
+    fn multiply(
+        queue: &impl Queue,
+        outputs: Vec<Output<'_>>,
+        input: View<'_, Self>,
+        rows: usize,
+        _many: bool,
+        _unpacked: &mut Buffer<PanelF16>,
+    ) -> Result<(), Error> {
+        by_format(outputs, |outputs| ops::matmul_splitk(queue, outputs, input, rows))
     }
 }

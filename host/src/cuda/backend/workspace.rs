@@ -4,7 +4,7 @@ use gpu::attention::KvPlace;
 use gpu::product::PanelF16;
 use half::f16;
 
-use super::rows::RowsBuffer;
+use super::rows::{RowsBuffer, RowsRoom};
 use crate::cuda::ops::{AttnShape, Cache, argmax_workspace};
 use crate::cuda::{Buffer, Error, Queue, View, ViewMut};
 use crate::model::Config;
@@ -67,6 +67,25 @@ impl KvCaches {
     }
 }
 
+/// What products need besides the rows that every device's kernels take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Products {
+    /// Elements of the largest matrix that is unpacked; 0 where none is, and no rows in panels are read.
+    pub(super) unpacked: usize,
+    /// Whether steps read [`F16SplitK`](super::ActivationKind::F16SplitK).
+    pub(super) split_k: bool,
+}
+
+impl Products {
+    fn room(self, rows: usize, sequences: usize) -> RowsRoom {
+        RowsRoom {
+            rows,
+            panels: if self.unpacked > 0 { rows } else { 0 },
+            slabs: if self.split_k { sequences } else { 0 },
+        }
+    }
+}
+
 /// Rows of a pass.
 #[derive(Debug)]
 pub(super) struct Workspace {
@@ -99,15 +118,14 @@ pub(super) struct Workspace {
 }
 
 impl Workspace {
-    /// For `sequences` sequences of `context` positions, and matrices of at most `unpacked` elements, 0 where
-    /// none is unpacked.
+    /// For `sequences` sequences of `context` positions, and what [`Products`] need.
     pub(super) fn new(
         queue: &impl Queue,
         config: &Config,
         context: usize,
         sequences: usize,
         step: &AttnShape,
-        unpacked: usize,
+        products: Products,
     ) -> Result<Self, Error> {
         let rows = Self::pass_rows(config, context, sequences);
         let logit_rows = sequences.max(LOGIT_ROWS);
@@ -118,8 +136,8 @@ impl Workspace {
             tokens: queue.output("tokens", rows)?,
             places: queue.output("places", rows)?,
             residual: new("residual", config.width)?,
-            input: RowsBuffer::new(queue, rows, widest(config), unpacked > 0)?,
-            unpacked: queue.output("unpacked weights", unpacked)?,
+            input: RowsBuffer::new(queue, products.room(rows, sequences), widest(config))?,
+            unpacked: queue.output("unpacked weights", products.unpacked)?,
             query: new("query", config.query_width())?,
             key: new("key", config.kv_width())?,
             value: new("value", config.kv_width())?,
@@ -140,20 +158,21 @@ impl Workspace {
         context: usize,
         sequences: usize,
         step: &AttnShape,
-        unpacked: usize,
+        products: Products,
     ) -> u128 {
         let logit_rows = sequences.max(LOGIT_ROWS);
         let logits = logit_rows as u128 * config.vocab_size as u128 * size_of::<f32>() as u128;
         let rows = Self::pass_rows(config, context, sequences);
-        let input = RowsBuffer::byte_len(rows, widest(config), unpacked > 0) as u128;
-        let unpacked = unpacked as u128 * size_of::<PanelF16>() as u128;
+        let input = RowsBuffer::byte_len(products.room(rows, sequences), widest(config)) as u128;
+        let unpacked = products.unpacked as u128 * size_of::<PanelF16>() as u128;
         let parts = step.workspace() as u128 * size_of::<f32>() as u128;
         rows as u128 * row_bytes(config) as u128 + input + unpacked + logits + parts
     }
 
     /// Rows of a pass: as many as the products are fastest with, if there is the context for them.
     pub(super) fn pass_rows(config: &Config, context: usize, sequences: usize) -> usize {
-        let row = row_bytes(config) + RowsBuffer::byte_len(1, widest(config), false);
+        let room = RowsRoom { rows: 1, panels: 0, slabs: 0 };
+        let row = row_bytes(config) + RowsBuffer::byte_len(room, widest(config));
         let affordable = (MOST_BYTES / row.max(1)).max(1);
         MOST_ROWS.min(affordable).min(context).max(sequences)
     }

@@ -133,6 +133,21 @@ fn arguments<K: Contract, P: Pair, E>(
     rows: usize,
     block_outputs: u32,
 ) -> Result<Arguments, Error> {
+    // A piece is no larger than a block or, of numbers, what a row is aligned to.
+    let (jobs, [rows, k]) = jobs(check, outputs, rows, [block_outputs, P::ELEMENTS])?;
+    let input_bytes = u64::from(rows) * u64::from(P::input_row_bytes(k));
+    check.view(input, "input", input_bytes / size_of::<E>() as u64, 16)?;
+    Ok(Arguments { jobs, input: Global::from_address(input.start().address()), rows, k })
+}
+
+/// The checked jobs of the kernel `K`, whose blocks have so many outputs and take so many columns at a time; rows and
+/// columns of input.
+pub(super) fn jobs<K: Contract>(
+    check: &Check<K>,
+    outputs: &[Output<'_>],
+    rows: usize,
+    [block_outputs, lot]: [u32; 2],
+) -> Result<([Job; Job::MOST], [u32; 2]), Error> {
     check.that((1..=Job::MOST).contains(&outputs.len()), || {
         format!("{} outputs, there can be 1 to {}", outputs.len(), Job::MOST)
     })?;
@@ -150,15 +165,12 @@ fn arguments<K: Contract, P: Pair, E>(
                 weights.columns, weights.format
             )
         })?;
-        // A piece is no larger than a block or, of numbers, what a row is aligned to.
-        let [n, _] = check.matrix(weights, "weights", [most, k], P::ELEMENTS)?;
+        let [n, _] = check.matrix(weights, "weights", [most, k], lot)?;
         all += u64::from(n.next_multiple_of(block_outputs));
         check.view(out, "out", u64::from(rows) * u64::from(n), 4)?;
         let bias = check.optional(*bias, "bias", n.into(), 4)?;
         *job = Job { out: Global::from_address(out.address()), weights: weights.bytes.start(), bias, n };
     }
     check.that(all <= u64::from(most), || format!("{all} outputs together, the most is {most}"))?;
-    let input_bytes = u64::from(rows) * u64::from(P::input_row_bytes(k));
-    check.view(input, "input", input_bytes / size_of::<E>() as u64, 16)?;
-    Ok(Arguments { jobs, input: Global::from_address(input.start().address()), rows, k })
+    Ok((jobs, [rows, k]))
 }

@@ -17,6 +17,7 @@ mod gated;
 mod matmul_f16;
 mod matmul_f16_quant;
 mod matmul_f16_wgmma;
+mod matmul_splitk;
 mod matrix;
 mod matvec;
 mod probe;
@@ -44,6 +45,7 @@ pub use gated::gated;
 pub use matmul_f16::matmul_f16;
 pub use matmul_f16_quant::{matmul_f16_quant, matmul_f16_quant_by};
 pub use matmul_f16_wgmma::{matmul_f16_wgmma, matmul_f16_wgmma_by};
+pub use matmul_splitk::{matmul_splitk, matmul_splitk_by};
 pub use matrix::PlaneMatrix;
 pub use matvec::{Output, matvec_f16, matvec_q8};
 pub use probe::{
