@@ -68,8 +68,9 @@ use crate::simt::{
     Unit, WARP_LANES, Work,
 };
 
-/// Warp groups of a block, which share K, and their warps and lanes.
-const GROUPS: u32 = 4;
+/// Warp groups of a block, which share K.
+pub const GROUPS: u32 = 4;
+/// Warps and lanes of one.
 const GROUP_WARPS: u32 = 4;
 const GROUP_LANES: u32 = GROUP_WARPS * WARP_LANES;
 const THREADS: u32 = GROUPS * GROUP_LANES;

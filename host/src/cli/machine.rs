@@ -145,7 +145,9 @@ impl Activations {
         match self {
             Self::Auto => GpuOptions::fastest(queue),
             Self::Kind(prompt @ ActivationKind::F16Wgmma) => GpuOptions::steady(prompt, ActivationKind::F16),
-            Self::Kind(step @ ActivationKind::F16SplitK) => GpuOptions::steady(ActivationKind::F16Wgmma, step),
+            Self::Kind(step @ ActivationKind::F16SplitK) => {
+                GpuOptions::steady(ActivationKind::F16Wgmma, step)
+            }
             Self::Kind(kind) => GpuOptions::steady(kind, kind),
         }
     }

@@ -1,5 +1,7 @@
 //! By how much results of kernels may be off, as their numeric contracts say.
 
+use gpu::product::matmul_splitk::{GROUPS, SCALE_UP};
+use gpu::product::slabs::{SLAB_COLUMNS, Slabs};
 use rayon::prelude::*;
 
 use crate::cuda::{Owner, Queue};
@@ -94,6 +96,51 @@ pub fn matvec_error(input: &[f64], weights: &[f32], bias: f32, is_q8: bool) -> f
     let steps = (weights.len() as f64 / 1024.0).ceil();
     let roundings = if is_q8 { 8.0 * steps } else { 38.0 * steps } + 8.0;
     EPSILON * roundings * (4.0 * f64::from(largest) * inputs + f64::from(bias.abs()))
+}
+
+/// By how much an element of `matmul_splitk` may be off, of an input row, a row of weights with the minimums of its
+/// blocks, or none, and a bias.
+///
+/// A weight is `scale · q - minimum`, rounded three times to f16: scale, minimum, and the result, all [`SCALE_UP`]
+/// times as large. The tensor cores' sums are those of each warp group, in the order of its slabs' columns; they are
+/// added in pairs, and the bias to that.
+#[must_use]
+pub fn splitk_error(
+    input: &[f64],
+    weights: &[f32],
+    minimums: &[f32],
+    bias: f32,
+    roundings_of_a_product: f64,
+) -> f64 {
+    // Half a unit in the last of 11 digits, or of the smallest number there is.
+    let half = |x: f64| (x.abs() * (-11.0_f64).exp2()).max((-25.0_f64).exp2() / f64::from(SCALE_UP));
+    let of_weight = |at: usize| {
+        let (weight, minimum) = (f64::from(weights[at]), minimums.get(at).copied().map(f64::from));
+        // A scale that is rounded is off as its product with q is; one that is subnormal by that times q, up to 128.
+        let scaled = weight - minimum.unwrap_or(0.0);
+        let terms = half(scaled).max(128.0 * half(0.0)) + minimum.map_or(0.0, half);
+        terms + half(weight.abs() + terms)
+    };
+    let of_weights: f64 = input.iter().enumerate().map(|(at, x)| x.abs() * of_weight(at)).sum();
+
+    // In a slab's first row columns stand as they are multiplied.
+    let slab = Slabs::new(SLAB_COLUMNS);
+    let mut order: Vec<u32> = (0..SLAB_COLUMNS).collect();
+    order.sort_unstable_by_key(|&column| slab.element(0, column));
+    let (mut sums, mut of_sums) = ([0.0; GROUPS as usize], 0.0);
+    for (group, sum) in sums.iter_mut().enumerate() {
+        let slabs = (group..input.len().div_ceil(order.len())).step_by(GROUPS as usize);
+        let columns =
+            slabs.flat_map(|slab| order.iter().map(move |&at| slab * SLAB_COLUMNS as usize + at as usize));
+        let factors: Vec<(f64, f64)> =
+            columns.map(|at| input.get(at).map_or((0.0, 0.0), |&x| (x, f64::from(weights[at])))).collect();
+        *sum = factors.iter().map(|(x, w)| x * w).sum::<f64>();
+        of_sums += tensor_core_error(&factors, roundings_of_a_product);
+    }
+    let [a, b, c, d] = sums;
+    let sum = a + b + c + d;
+    let added = (a + c).abs() + (b + d).abs() + sum.abs() + (sum + f64::from(bias)).abs();
+    FIRST_ORDER * (of_weights + of_sums + EPSILON * added)
 }
 
 /// By how much, relatively, a norm over rows of this width may be off: a thread's squares, 5 of a

@@ -87,6 +87,8 @@ pub struct Matrix {
     pub planes: Vec<u8>,
     /// `n × k`.
     pub values: Vec<f32>,
+    /// What of each value is a minimum of its block, where blocks have one of their own; none elsewhere.
+    pub minimums: Vec<f32>,
     /// What is added to each row of the product.
     pub bias: Option<Vec<f32>>,
 }
@@ -115,7 +117,7 @@ impl Matrix {
             let blocks = &blocks[i * (blocks.len() / n)..][..blocks.len() / n];
             pack_row(format, blocks, &mut planes[i * row..][..row]).expect("a row and its planes");
         }
-        Self { format, shape, planes, values, bias: None }
+        Self { format, shape, planes, values, minimums: minimums(format, blocks), bias: None }
     }
 
     /// With a bias for each row.
@@ -128,6 +130,27 @@ impl Matrix {
     #[must_use]
     pub fn rows(&self, rows: usize) -> Self {
         let planes = self.planes[..self.planes.len() / self.shape[0] * rows].to_vec();
-        Self { format: self.format, shape: [rows, self.shape[1]], planes, values: Vec::new(), bias: None }
+        let shape = [rows, self.shape[1]];
+        Self { format: self.format, shape, planes, values: Vec::new(), minimums: Vec::new(), bias: None }
     }
+}
+
+/// What these blocks have where all quants are zero, if they have minimums of their own.
+fn minimums(format: Format, blocks: &[u8]) -> Vec<f32> {
+    // The bytes of a block's quants.
+    let quants = match format {
+        Format::Q2_K => 16..80,
+        Format::Q4_K => 16..144,
+        Format::Q5_K => 16..176,
+        Format::Q4_1 => 4..20,
+        Format::Q5_1 => 4..24,
+        _ => return Vec::new(),
+    };
+    let mut blocks = blocks.to_vec();
+    for block in blocks.chunks_exact_mut(format.block_bytes()) {
+        block[quants.clone()].fill(0);
+    }
+    let mut minimums = vec![f32::NAN; blocks.len() / format.block_bytes() * format.block_elements()];
+    dequantize_row(format, &blocks, &mut minimums).expect("whole blocks");
+    minimums
 }

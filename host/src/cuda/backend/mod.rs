@@ -305,8 +305,18 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
         let logits = queue.host(work.logit_rows * config.vocab_size)?;
         let best = queue.host(work.rows)?;
         let (graphs, next, each) = (Vec::new(), Vec::new(), Vec::new());
-        self.sequences =
-            Some(Sequences { options, graphs, caches, work, angles, angles_sliding, next, logits, best, each });
+        self.sequences = Some(Sequences {
+            options,
+            graphs,
+            caches,
+            work,
+            angles,
+            angles_sliding,
+            next,
+            logits,
+            best,
+            each,
+        });
         self.prepare(sequences)
     }
 

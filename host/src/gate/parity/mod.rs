@@ -8,6 +8,7 @@
 //! | `convert`, `gated` | `convert_<form>`, `gated_<form>` |
 //! | `product` | `matmul_f16_<format>`, `matmul_f16_wgmma` |
 //! | `unpack_f16`, `matvec` | `unpack_f16_<format>`; `matvec_<form>_<format>` |
+//! | `splitk` | `matmul_splitk_<format>` |
 //! | `attention`, `steps` | `fa_prefill_…`, `attn_naive`; `attn_decode…`, `attn_combine_<form>` |
 //! | `argmax`, `top_k` | `argmax_parts`, `argmax`; `top_k`, `top_k_keys` |
 //! | `exercise` | `vector_add`, `block_sum`, `transpose_…`, `rms_norm`, `matmul_f16`, which no model uses |
@@ -23,6 +24,7 @@ pub mod matvec;
 pub mod norm;
 pub mod product;
 pub mod rope;
+pub mod splitk;
 pub mod steps;
 pub mod top_k;
 mod trial;
@@ -149,6 +151,9 @@ checks! {
     MatmulWgmmaNarrow: product::MatmulWgmmaNarrow,
     Convert: convert::Convert,
     Matvec: matvec::Matvec,
+    SplitK8: splitk::SplitK8,
+    SplitK32: splitk::SplitK32,
+    SplitK64: splitk::SplitK64,
     Attention: attention::PromptAttention,
     Steps: steps::StepAttention,
     GatedF32: gated::GatedF32,
