@@ -17,7 +17,7 @@ use lanemap::cuda::ops::{self, Output, PlaneMatrix};
 use lanemap::cuda::{Buffer, Emulated, Error, Queue, ViewMut};
 use lanemap::gate::bounds::matvec_error;
 use machine::{Guarded, Machine, assert_close, assert_refused, counted, on_both, output, say};
-use random::{Random, normal, normals, random_blocks};
+use random::{Random, normal, normals, random_blocks, whole_blocks};
 
 on_both! {
     products_of_integers_are_exact,
@@ -149,25 +149,7 @@ impl Matrix {
             Format::BF16 => {
                 (0..n * k).flat_map(|_| (whole(256).to_bits() >> 16).to_le_bytes()[..2].to_vec()).collect()
             }
-            _ => {
-                let at: &[usize] = match format {
-                    Format::Q2_K => &[80, 82],
-                    Format::Q3_K => &[108],
-                    Format::Q4_K | Format::Q5_K | Format::Q4_1 | Format::Q5_1 => &[0, 2],
-                    Format::Q6_K => &[208],
-                    _ => &[0],
-                };
-                let mut blocks = random.bytes(n * k / format.block_elements() * format.block_bytes());
-                for block in blocks.chunks_exact_mut(format.block_bytes()) {
-                    for &at in at {
-                        block[at..at + 2].copy_from_slice(&f16::ONE.to_le_bytes());
-                    }
-                    if format == Format::Q8_K {
-                        block[..4].copy_from_slice(&1.0_f32.to_le_bytes());
-                    }
-                }
-                blocks
-            }
+            _ => whole_blocks(format, n * k, 1.0, random),
         };
         Self::new(format, &blocks, bias, [n, k])
     }
