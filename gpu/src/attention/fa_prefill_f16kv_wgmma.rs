@@ -25,8 +25,8 @@
 //! ```text
 //! products, begun                         the warps, meanwhile
 //! S(next) = Q · Kᵀ, both from memory      wait for S(next)
-//! O += P(this) · V                        S(next) is masked, its maximum taken, its powers too
-//!                                         wait for O; O on the new scale; P(next)
+//! O += P(this) · V                        S(next) is masked, its maximum taken, the first rows' powers too
+//!                                         wait for O; O on the new scale; the other rows' powers; P(next)
 //! ```
 //!
 //! So a warp group's powers are computed while its own second product runs. And the two groups take turns at
@@ -146,6 +146,14 @@ struct Rows<const OUT: usize> {
     sum: [f32; 2],
     /// O so far, relative to the maximum.
     out: [f32; OUT],
+}
+
+/// What a tile does to a lane's two rows.
+struct Rise {
+    /// The new maxima as exponents of 2, negative: what to add to a scaled score.
+    offsets: [f32; 2],
+    /// What O and the sum are to be multiplied with.
+    factors: [f32; 2],
 }
 
 /// P of a warp group as left operands, 16 columns each.
@@ -517,10 +525,12 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                 if tile + 1 == end {
                     Self::give_back(s, queries);
                 }
-                let factors = self.softmax(s, place, tile, &mut scores, rows);
+                let rise = self.maxima(s, place, tile, &mut scores, rows);
+                self.powers(s, 0, &rise, &mut scores, rows);
                 tile += 1;
                 // Before O is waited for: this parts the powers from that wait. Without a branch in between `ptxas`
-                // puts it before them, and nothing overlaps.
+                // puts it before them, and nothing overlaps. The other row's powers come after it: while the special
+                // function units compute these, O is put on the new scale and P is rounded.
                 if tile < end {
                     keys.skip();
                     keys.wait_full(s);
@@ -528,7 +538,8 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                 s.wgmma_wait::<0>();
                 Self::give_back(s, &values);
                 values.skip();
-                scale(&mut rows.out, factors);
+                scale(&mut rows.out, rise.factors);
+                self.powers(s, 1, &rise, &mut scores, rows);
                 p = operands(s, &scores);
             }
 
@@ -648,6 +659,22 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         scores: &mut [f32; SCORES],
         rows: &mut Rows<OUT>,
     ) -> [f32; 2] {
+        let rise = self.maxima(s, place, tile, scores, rows);
+        (0..2).for_each(|row| self.powers(s, row, &rise, scores, rows));
+        rise.factors
+    }
+
+    /// The first half of [`softmax`](Self::softmax): the scores with cap and mask, and the new maxima.
+    #[inline(always)]
+    #[track_caller]
+    fn maxima<S: Hopper>(
+        &self,
+        s: S,
+        place: Place,
+        tile: u32,
+        scores: &mut [f32; SCORES],
+        rows: &mut Rows<OUT>,
+    ) -> Rise {
         let Scaling { cap, log2 } = self.problem.scaling;
         if cap != 0.0 {
             for x in scores.iter_mut() {
@@ -655,7 +682,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             }
         }
         self.mask(s, place, tile, scores);
-        let mut factors = [0.0; 2];
+        let mut rise = Rise { offsets: [0.0; 2], factors: [0.0; 2] };
         for row in 0..2 {
             let mut max = rows.max[row];
             for eight in 0..SCORES / 4 {
@@ -668,21 +695,34 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             // As long as a row has seen nothing, everything is -∞, and -∞ minus -∞ is NaN. Any finite number in
             // place of the maximum makes P zero, which is what it is.
             let finite = if max == f32::NEG_INFINITY { 0.0 } else { max };
-            let offset = -(finite * log2);
+            rise.offsets[row] = -(finite * log2);
             // Not a fused multiply-add: it has to be exactly 1 if the maximum stays. 0 in the first tile, where
             // it was -∞.
-            factors[row] = s.exp2_approx((rows.max[row] - finite) * log2);
+            rise.factors[row] = s.exp2_approx((rows.max[row] - finite) * log2);
             rows.max[row] = max;
-            let mut sum = rows.sum[row] * factors[row];
-            for eight in 0..SCORES / 4 {
-                for i in 4 * eight + 2 * row..4 * eight + 2 * row + 2 {
-                    scores[i] = s.exp2_approx(s.fma(scores[i], log2, offset));
-                    sum += scores[i];
-                }
-            }
-            rows.sum[row] = sum;
         }
-        factors
+        rise
+    }
+
+    /// The second half of [`softmax`](Self::softmax), for one of the two rows: P and its sum.
+    #[inline(always)]
+    #[track_caller]
+    fn powers<S: Hopper>(
+        &self,
+        s: S,
+        row: usize,
+        rise: &Rise,
+        scores: &mut [f32; SCORES],
+        rows: &mut Rows<OUT>,
+    ) {
+        let mut sum = rows.sum[row] * rise.factors[row];
+        for eight in 0..SCORES / 4 {
+            for i in 4 * eight + 2 * row..4 * eight + 2 * row + 2 {
+                scores[i] = s.exp2_approx(s.fma(scores[i], self.problem.scaling.log2, rise.offsets[row]));
+                sum += scores[i];
+            }
+        }
+        rows.sum[row] = sum;
     }
 
     /// Makes -∞ of scores that a row does not see.
