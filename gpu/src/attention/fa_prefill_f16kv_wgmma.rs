@@ -49,12 +49,12 @@
 //!
 //! One barrier of the block, after the barriers in memory have been initialized; from then on those alone.
 //!
-//! The four warps that copy take the stages of K and V by turns, and each a quarter of Q's rows; they all
-//! wait for every stage to be given back. A warp says that a stage is full when its copies into it have
-//! ended, and has no others until then; so up to four stages are under way. It is `cp.async` that copies,
-//! because rows of a head are not neighbours in the cache, and that writes as ordinary stores do: hence the
-//! fence between the proxies. Each warp gives a stage back when its group's product is done. So while a
-//! tile's last sums are stored, the next one's Q, K and V are on their way.
+//! Each of the four warps that copy has a quarter of the rows of every stage; those of Q go with the first K. A warp
+//! says that its part of a stage is there when it has begun to copy the next one: so the copies of two stages are under
+//! way, and stages become full in their order. Who has waited for the next K need not wait for V. It is `cp.async` that
+//! copies, because rows of a head are not neighbours in the cache, and that writes as ordinary stores do: hence the
+//! fence between the proxies. Each warp that multiplies gives a stage back when its group's product is done. So while
+//! a tile's last sums are stored, the next one's Q, K and V are on their way.
 //!
 //! The groups' turns are named barriers: a group waits at its own, where the other one arrives when it has
 //! begun its products. Nothing but the time depends on them.
@@ -102,7 +102,7 @@ const WARP_ROWS: u32 = GROUP_ROWS / GROUP_WARPS;
 /// Rows of a block.
 const TILE_Q: u32 = CONSUMERS / GROUP_WARPS * GROUP_ROWS;
 /// Rows of Q that a copying warp copies.
-const QUARTER: u32 = TILE_Q / PRODUCERS;
+const QUARTER_Q: u32 = TILE_Q / PRODUCERS;
 /// Columns of P, rows of V, that a product takes.
 const STEP: u32 = 16;
 /// Products of a P with the most columns.
@@ -170,6 +170,8 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
 {
     /// Panels side by side.
     const PANELS: u32 = HEAD_SIZE.div_ceil(PANEL_COLUMNS);
+    /// Positions of a tile that a copying warp copies.
+    const QUARTER_KV: u32 = TILE_KV / PRODUCERS;
     /// Bytes of a panel of positions, of a stage, and of the queries.
     const PANEL_BYTES: u32 = TILE_KV * ROW_BYTES;
     const STAGE_BYTES: u32 = Self::PANELS * Self::PANEL_BYTES;
@@ -184,9 +186,9 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         let room =
             MOST_BYTES - Self::QUERY_STAGES * Self::QUERY_BYTES - Ring::barrier_bytes(Self::QUERY_STAGES);
         let fit = room / (Self::STAGE_BYTES + Ring::barrier_bytes(1));
-        // A copying warp calls its part of Q full with its first stage of the tile, among the first four; these must
-        // not wait for stages of the same tile.
-        assert!(fit >= PRODUCERS);
+        // Keys are called full when values are being copied into the stage after theirs, and are waited for before
+        // the values of two tiles before are given back: five stages.
+        assert!(fit >= 5);
         if fit < MOST_STAGES { fit } else { MOST_STAGES }
     };
     /// Products of P and V in a tile.
@@ -241,9 +243,9 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             Occurrence::new("shfl.sync.bfly", Count::Exactly(3 * 4 + 4)),
             // Each begins S; O too, but the last one apart from the loop, and by itself in two parts.
             Occurrence::new("wgmma.mma_async", Count::Exactly(3 * HEAD_SIZE / STEP + 4 * Self::STEPS as u32)),
-            // A stage of K and V is called full, with Q's stage before it, or Q's alone.
-            Occurrence::new("cp.async.wait_group", Count::Exactly(3)),
-            Occurrence::new("fence.proxy.async", Count::Exactly(3)),
+            // A stage is called full while the next one is copied, and the last one of all.
+            Occurrence::new("cp.async.wait_group", Count::Exactly(2)),
+            Occurrence::new("fence.proxy.async", Count::Exactly(2)),
             Occurrence::new("setmaxnreg.inc", Count::Exactly(1)),
             Occurrence::new("setmaxnreg.dec", Count::Exactly(1)),
             // The block's, and that of a turn; the first turn is given before the loop, the others in it.
@@ -283,8 +285,9 @@ impl<S: Hopper, const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, cons
         // of 168 are as many as 128 each of 232, 232 and 40, so what is taken comes to be free.
         unsafe {
             if s.thread() == 0 {
+                // Nobody asks whether queries are there: the keys that come with them are.
                 queries.initialize(s, PRODUCERS, CONSUMERS);
-                cached.initialize(s, 1, CONSUMERS);
+                cached.initialize(s, PRODUCERS, CONSUMERS);
                 s.fence_mbarrier_init();
             }
             s.barrier();
@@ -302,8 +305,7 @@ impl<S: Hopper, const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, cons
 impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: usize>
     FaPrefillF16kvWgmma<HEAD_SIZE, TILE_KV, OUT, SCORES>
 {
-    /// Copies the block's queries and tiles into the rings: each warp a quarter of Q's rows, and of the stages of K
-    /// and V by turns every fourth. So several are under way, though each warp waits for its own.
+    /// Copies the block's queries and tiles into the rings: each warp a quarter of the rows.
     ///
     /// # Safety
     /// The rings have been initialized; all warps that copy do so.
@@ -311,52 +313,59 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     #[track_caller]
     unsafe fn produce<S: Hopper>(&self, s: S, mut queries: Ring, mut cached: Ring) {
         let own = s.warp() % PRODUCERS;
-        let (mut round, mut turn) = (0, 0);
+        // The barrier of the stage that was copied last: it is called full when the next one's copies are under way.
+        let mut last = None;
+        let mut round = 0;
         while let Some((head, place)) = self.place(s, round) {
             round += 1;
             let (first, end) = place.tiles;
             if first >= end {
                 continue;
             }
-            // SAFETY: a stage is written when it has been waited for, so all who read it have given it back; by this
-            // warp alone, as the turns tell, and of Q's stage the quarter of the rows that is its own. Stages, panels and
-            // quarters begin at multiples of 1024 bytes, the swizzle's period. A stage is called full after the
-            // copies into it were committed, with at most one group after Q's.
+            // SAFETY: a stage is written when it has been waited for, so all who read it have given it back; of each
+            // stage this warp writes the quarter of the rows that is its own. Stages, panels and quarters begin at
+            // multiples of 1024 bytes, the swizzle's period. A stage is called full after the copies into it were
+            // committed, with one group after them.
             unsafe {
                 queries.wait_empty(s);
                 let mut source = self.same().queried(head, place);
-                source.first += own * QUARTER;
-                let quarter = queries.stage().row(own * QUARTER, ROW_BYTES);
-                Self::stage::<S, QUARTER>(s, quarter, Self::QUERY_PANEL_BYTES, source);
-                s.copy_async_commit();
-                let mut begun = true;
+                source.first += own * QUARTER_Q;
+                let quarter = queries.stage().row(own * QUARTER_Q, ROW_BYTES);
+                // With the first keys, which are waited for after all.
+                Self::stage(s, quarter, Self::QUERY_PANEL_BYTES, source, QUARTER_Q);
+                queries.advance();
                 let copies = 2 * (end - first);
                 let mut i = 0;
                 while i < copies {
-                    // Every warp waits for every stage, also for those that others fill. A parity tells a phase
-                    // only from its neighbours: who has not seen the stage given back before may take an older
-                    // phase, which is over, for the one it needs, and copy over what is still read.
                     cached.wait_empty(s);
-                    if turn == own {
-                        let cache = if i % 2 == 0 { self.problem.keys } else { self.problem.values };
-                        let source = self.same().cached(cache, place, first + i / 2);
-                        Self::stage::<S, TILE_KV>(s, cached.stage(), Self::PANEL_BYTES, source);
-                        s.copy_async_commit();
-                        if begun {
-                            Self::fill::<S, 1>(s, queries.full_barrier());
-                            begun = false;
-                        }
-                        Self::fill::<S, 0>(s, cached.full_barrier());
-                    }
-                    turn = (turn + 1) % PRODUCERS;
+                    let cache = if i % 2 == 0 { self.problem.keys } else { self.problem.values };
+                    let mut source = self.same().cached(cache, place, first + i / 2);
+                    source.first += own * Self::QUARTER_KV;
+                    let quarter = cached.stage().row(own * Self::QUARTER_KV, ROW_BYTES);
+                    Self::stage(s, quarter, Self::PANEL_BYTES, source, Self::QUARTER_KV);
+                    Self::staged(s, &mut last, cached.full_barrier());
                     cached.advance();
                     i += 1;
                 }
-                if begun {
-                    Self::fill::<S, 0>(s, queries.full_barrier());
-                }
-                queries.advance();
             }
+        }
+        if let Some(last) = last {
+            // SAFETY: nothing has been copied since.
+            unsafe { Self::fill::<S, 0>(s, last) };
+        }
+    }
+
+    /// Ends a stage's copies as a group, and calls the stage before it full.
+    ///
+    /// # Safety
+    /// As [`fill`](Self::fill).
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged<S: Hopper>(s: S, last: &mut Option<Shared<u64>>, full: Shared<u64>) {
+        s.copy_async_commit();
+        if let Some(last) = last.replace(full) {
+            // SAFETY: the caller's.
+            unsafe { Self::fill::<S, 1>(s, last) };
         }
     }
 
@@ -377,21 +386,21 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         }
     }
 
-    /// Begins to copy `ROWS` rows into panels so many bytes apart, 16 bytes at a time; rows past the end become
+    /// Begins to copy so many rows into panels so many bytes apart, 16 bytes at a time; rows past the end become
     /// zero.
     ///
     /// # Safety
     /// Nobody uses the panels until the copies have been waited for; one warp does so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn stage<S: Hopper, const ROWS: u32>(s: S, panels: Shared<u8>, panel_bytes: u32, source: Source) {
+    unsafe fn stage<S: Hopper>(s: S, panels: Shared<u8>, panel_bytes: u32, source: Source, rows: u32) {
         // SAFETY: the caller's.
         unsafe {
             // Whole tiles do not ask for each row.
-            if source.first + ROWS <= source.end {
-                Self::stage_rows::<S, ROWS, true>(s, panels, panel_bytes, source);
+            if source.first + rows <= source.end {
+                Self::stage_rows::<S, true>(s, panels, panel_bytes, source, rows);
             } else {
-                Self::stage_rows::<S, ROWS, false>(s, panels, panel_bytes, source);
+                Self::stage_rows::<S, false>(s, panels, panel_bytes, source, rows);
             }
         }
     }
@@ -403,11 +412,12 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     /// As there.
     #[inline(always)]
     #[track_caller]
-    unsafe fn stage_rows<S: Hopper, const ROWS: u32, const WHOLE: bool>(
+    unsafe fn stage_rows<S: Hopper, const WHOLE: bool>(
         s: S,
         panels: Shared<u8>,
         panel_bytes: u32,
         source: Source,
+        rows: u32,
     ) {
         let chunks = HEAD_SIZE / CHUNK;
         // A power of 2, so that the eight rows after which the swizzle begins anew are a multiple of it.
@@ -421,7 +431,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         // Below 2^32 for every row that exists.
         let mut from = (source.first + row).wrapping_mul(source.stride).wrapping_add(source.column + column);
         let mut atom = 0;
-        while atom < ROWS {
+        while atom < rows {
             let mut down = row;
             while down < row + ATOM_ROWS {
                 let to = panel.at(chunk_in_panel(down, column % PANEL_COLUMNS)).at(atom * ROW_BYTES);
@@ -449,7 +459,6 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             // SAFETY: a group's rows of out are its own.
             unsafe {
                 if place.tiles.0 < place.tiles.1 {
-                    queries.wait_full(s);
                     if place.few {
                         self.sweep_tile_by_tile(s, place, &queries, &mut cached, &mut rows);
                     } else {
@@ -467,7 +476,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     /// The tiles, each one's powers computed while the product of the one before with V runs.
     ///
     /// # Safety
-    /// There is a tile; all lanes of both warp groups do so, and the queries' stage is full.
+    /// There is a tile; all lanes of both warp groups do so.
     #[inline(always)]
     #[track_caller]
     unsafe fn sweep<S: Hopper>(
@@ -484,10 +493,11 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         let group = s.warp() / GROUP_WARPS;
         let (own_turn, other_turn) = (TURNS + group, TURNS + (group ^ 1));
         let mut scores = [0.0; SCORES];
-        // SAFETY: `keys` and `values` go through the stages of their own, each waited for before it is read. At most
-        // two groups of products are under way, S and then O: keys are given back when at most the younger is, values
-        // when none is, queries after the last S. Nobody touches scores, O or P before the products that use
-        // them are done. Panels begin at multiples of 1024 bytes, as descriptors of the swizzle want.
+        // SAFETY: `keys` and `values` go through the stages of their own; before they are read they have been waited
+        // for, or the keys behind them, and queries are there with the first keys. At most two groups of products are
+        // under way, S and then O: keys are given back when at most the younger is, values when none is, queries
+        // after the last S. Nobody touches scores, O or P before the products that use them are done. Panels begin at
+        // multiples of 1024 bytes, as descriptors of the swizzle want.
         unsafe {
             keys.wait_full(s);
             s.wgmma_fence();
@@ -511,7 +521,6 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                 keys.wait_full(s);
             }
             while tile < end {
-                values.wait_full(s);
                 s.barrier_named(own_turn, 2 * GROUP_LANES);
                 s.wgmma_fence();
                 Self::begin_scores(s, queries, keys.stage(), &mut scores);
