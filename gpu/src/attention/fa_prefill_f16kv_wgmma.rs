@@ -29,6 +29,9 @@
 //!                                         wait for O; O on the new scale; the other rows' powers; P(next)
 //! ```
 //!
+//! After a tile of rows' last tile comes the first one of the block's next rows in the same way: its S is begun with
+//! the last product of the rows before, whose O is stored when that is done.
+//!
 //! So a warp group's powers are computed while its own second product runs. And the two groups take turns at
 //! beginning their products: while one computes powers, the tensor cores work for the other.
 //!
@@ -148,6 +151,17 @@ struct Rows<const OUT: usize> {
     out: [f32; OUT],
 }
 
+impl<const OUT: usize> Rows<OUT> {
+    /// Before the first tile.
+    const NONE: Self = Self { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [0.0; OUT] };
+}
+
+/// Whether the tiles of keys of these rows can follow others' without a break: there are some, and P in one part will
+/// do.
+const fn flows(place: Place) -> bool {
+    place.tiles.0 < place.tiles.1 && !place.few
+}
+
 /// What a tile does to a lane's two rows.
 struct Rise {
     /// The new maxima as exponents of 2, negative: what to add to a scaled score.
@@ -238,9 +252,9 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
-            // The maximum of two rows in each tile, their sums at the end: two steps each. A tile stands three
-            // times: the first, the others, and by itself.
-            Occurrence::new("shfl.sync.bfly", Count::Exactly(3 * 4 + 4)),
+            // The maximum of two rows in each tile, their sums at the end: two steps each. Both stand three times: the
+            // first tile, the others, and by itself; the end in between, the last one, and by itself.
+            Occurrence::new("shfl.sync.bfly", Count::Exactly(3 * 4 + 3 * 4)),
             // Each begins S; O too, but the last one apart from the loop, and by itself in two parts.
             Occurrence::new("wgmma.mma_async", Count::Exactly(3 * HEAD_SIZE / STEP + 4 * Self::STEPS as u32)),
             // A stage is called full while the next one is copied, and the last one of all.
@@ -248,8 +262,8 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             Occurrence::new("fence.proxy.async", Count::Exactly(2)),
             Occurrence::new("setmaxnreg.inc", Count::Exactly(1)),
             Occurrence::new("setmaxnreg.dec", Count::Exactly(1)),
-            // The block's, and that of a turn; the first turn is given before the loop, the others in it.
-            Occurrence::new("bar.sync", Count::Exactly(2)),
+            // The block's, that of a turn, and of the last one; the first turn is given before the loop, the others in it.
+            Occurrence::new("bar.sync", Count::Exactly(3)),
             Occurrence::new("bar.arrive", Count::Exactly(2)),
         ],
         registers: REGISTERS,
@@ -453,113 +467,158 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     #[inline(always)]
     #[track_caller]
     unsafe fn consume<S: Hopper>(&self, s: S, mut queries: Ring, mut cached: Ring) {
+        let group = s.warp() / GROUP_WARPS;
+        // The first turn is the first group's, and so is the last one, which nobody uses.
+        if group == 1 {
+            s.barrier_arrive(TURNS, 2 * GROUP_LANES);
+        }
         let mut round = 0;
         while let Some((head, place)) = self.place(s, round) {
-            let mut rows = Rows { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [0.0; OUT] };
             // SAFETY: a group's rows of out are its own.
             unsafe {
+                if flows(place) {
+                    round = self.sweep(s, round, (head, place), &mut queries, &mut cached);
+                    continue;
+                }
+                let mut rows = Rows::NONE;
                 if place.tiles.0 < place.tiles.1 {
-                    if place.few {
-                        self.sweep_tile_by_tile(s, place, &queries, &mut cached, &mut rows);
-                    } else {
-                        self.sweep(s, place, &queries, &mut cached, &mut rows);
-                    }
+                    self.sweep_tile_by_tile(s, place, &queries, &mut cached, &mut rows);
                     queries.advance();
                 }
-                self.finish(s, &mut rows);
-                self.store(s, head, place, &rows);
+                self.store(s, (head, place.first_row), rows.sum, &rows.out);
             }
             round += 1;
         }
+        if group == 0 {
+            s.barrier_named(TURNS, 2 * GROUP_LANES);
+        }
     }
 
-    /// The tiles, each one's powers computed while the product of the one before with V runs.
+    /// On to the next tile of keys of the same rows, or the first one of the next rows that [flow](flows); says
+    /// whether these are others. `None`, and the round of the next rows, if there are none that flow.
+    #[inline(always)]
+    fn follow<S: Hopper>(
+        &self,
+        s: S,
+        round: &mut u32,
+        rows: &mut (u32, Place),
+        tile: &mut u32,
+    ) -> Option<bool> {
+        *tile += 1;
+        if *tile < rows.1.tiles.1 {
+            return Some(false);
+        }
+        *round += 1;
+        let next = self.place(s, *round)?;
+        if !flows(next.1) {
+            return None;
+        }
+        *rows = next;
+        *tile = next.1.tiles.0;
+        Some(true)
+    }
+
+    /// The tiles of these rows and of all that follow them and flow, each one's powers computed while the product of
+    /// the one before with V runs, also where other rows begin. The first round of which nothing has been done.
     ///
     /// # Safety
-    /// There is a tile; all lanes of both warp groups do so.
+    /// The rows, those of `round`, flow; all lanes of both warp groups do so.
     #[inline(always)]
     #[track_caller]
     unsafe fn sweep<S: Hopper>(
         &self,
         s: S,
-        place: Place,
-        queries: &Ring,
+        mut round: u32,
+        mut of: (u32, Place),
+        queries: &mut Ring,
         cached: &mut Ring,
-        rows: &mut Rows<OUT>,
-    ) {
-        let (first, end) = place.tiles;
+    ) -> u32 {
         let (mut keys, mut values) = (*cached, *cached);
         values.advance();
         let group = s.warp() / GROUP_WARPS;
         let (own_turn, other_turn) = (TURNS + group, TURNS + (group ^ 1));
         let mut scores = [0.0; SCORES];
+        let mut rows = Rows::NONE;
+        // `of` is whose the scores are, and this whose O is.
+        let mut summed = (of.0, of.1.first_row);
+        let mut tile = of.1.tiles.0;
         // SAFETY: `keys` and `values` go through the stages of their own; before they are read they have been waited
         // for, or the keys behind them, and queries are there with the first keys. At most two groups of products are
         // under way, S and then O: keys are given back when at most the younger is, values when none is, queries
         // after the last S. Nobody touches scores, O or P before the products that use them are done. Panels begin at
-        // multiples of 1024 bytes, as descriptors of the swizzle want.
+        // multiples of 1024 bytes, as descriptors of the swizzle want. A group's rows of out are its own.
         unsafe {
             keys.wait_full(s);
             s.wgmma_fence();
             Self::begin_scores(s, queries, keys.stage(), &mut scores);
             s.wgmma_wait::<0>();
             Self::give_back(s, &keys);
-            if first + 1 == end {
+            if tile + 1 == of.1.tiles.1 {
                 Self::give_back(s, queries);
             }
-            // O is zero, on whatever scale.
-            let _ = self.softmax(s, place, first, &mut scores, rows);
+            // O has not begun, on whatever scale.
+            let _ = self.softmax(s, of.1, tile, &mut scores, &mut rows);
             let mut p = operands(s, &scores);
-
-            // The first turn is the first group's.
-            if group == 1 && first + 1 < end {
-                s.barrier_arrive(other_turn, 2 * GROUP_LANES);
-            }
-            let mut tile = first + 1;
-            if tile < end {
+            // Whether O has sums of these rows.
+            let mut begun = false;
+            let mut next = self.follow(s, &mut round, &mut of, &mut tile);
+            if next.is_some() {
                 keys.skip();
                 keys.wait_full(s);
             }
-            while tile < end {
+            while let Some(others) = next {
+                if others {
+                    queries.advance();
+                }
                 s.barrier_named(own_turn, 2 * GROUP_LANES);
                 s.wgmma_fence();
                 Self::begin_scores(s, queries, keys.stage(), &mut scores);
-                Self::begin_out(s, &p, values.stage(), &mut rows.out);
-                // The second group's last turn is followed by none.
-                if group == 0 || tile + 1 < end {
-                    s.barrier_arrive(other_turn, 2 * GROUP_LANES);
-                }
+                Self::begin_out(s, &p, values.stage(), &mut rows.out, begun);
+                s.barrier_arrive(other_turn, 2 * GROUP_LANES);
                 s.wgmma_wait::<1>();
                 Self::give_back(s, &keys);
-                if tile + 1 == end {
+                if tile + 1 == of.1.tiles.1 {
                     Self::give_back(s, queries);
                 }
-                let rise = self.maxima(s, place, tile, &mut scores, rows);
-                self.powers(s, 0, &rise, &mut scores, rows);
-                tile += 1;
+                let sum = rows.sum;
+                if others {
+                    (rows.max, rows.sum) = ([f32::NEG_INFINITY; 2], [0.0; 2]);
+                }
+                let rise = self.maxima(s, of.1, tile, &mut scores, &mut rows);
+                self.powers(s, 0, &rise, &mut scores, &mut rows);
+                let these = (of.0, of.1.first_row);
                 // Before O is waited for: this parts the powers from that wait. Without a branch in between `ptxas`
                 // puts it before them, and nothing overlaps. The other row's powers come after it: while the special
                 // function units compute these, O is put on the new scale and P is rounded.
-                if tile < end {
+                next = self.follow(s, &mut round, &mut of, &mut tile);
+                if next.is_some() {
                     keys.skip();
                     keys.wait_full(s);
                 }
                 s.wgmma_wait::<0>();
                 Self::give_back(s, &values);
                 values.skip();
+                if others {
+                    self.store(s, summed, sum, &rows.out);
+                }
+                // Of other rows, O begins anew with its next product: what this makes of it is not read.
                 scale(&mut rows.out, rise.factors);
-                self.powers(s, 1, &rise, &mut scores, rows);
+                (summed, begun) = (these, !others);
+                self.powers(s, 1, &rise, &mut scores, &mut rows);
                 p = operands(s, &scores);
             }
 
             values.wait_full(s);
             s.wgmma_fence();
-            Self::begin_out(s, &p, values.stage(), &mut rows.out);
+            Self::begin_out(s, &p, values.stage(), &mut rows.out, begun);
             s.wgmma_wait::<0>();
             Self::give_back(s, &values);
+            self.store(s, summed, rows.sum, &rows.out);
         }
         *cached = values;
         cached.advance();
+        queries.advance();
+        round
     }
 
     /// The tiles one by one, with P in two parts in the rows that see few positions: the bits of the others are
@@ -599,8 +658,8 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                 let (p, rest) = (operands(s, &scores), rests(s, &scores, few));
                 cached.wait_full(s);
                 s.wgmma_fence();
-                Self::begin_out(s, &rest, cached.stage(), &mut rows.out);
-                Self::begin_out(s, &p, cached.stage(), &mut rows.out);
+                Self::begin_out(s, &rest, cached.stage(), &mut rows.out, tile - 1 > first);
+                Self::begin_out(s, &p, cached.stage(), &mut rows.out, true);
                 s.wgmma_wait::<0>();
                 Self::give_back(s, cached);
                 cached.advance();
@@ -628,18 +687,24 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         s.wgmma_commit();
     }
 
-    /// Begins O += P · V of a warp group, as one group of products.
+    /// Begins O += P · V of a warp group, or O = P · V if it has not `begun`, as one group of products.
     ///
     /// # Safety
     /// The stage's values are in shared memory, visible, and stay until the products are done.
     #[inline(always)]
     #[track_caller]
-    unsafe fn begin_out<S: Hopper>(s: S, p: &Operands, values: Shared<u8>, out: &mut [f32; OUT]) {
+    unsafe fn begin_out<S: Hopper>(
+        s: S,
+        p: &Operands,
+        values: Shared<u8>,
+        out: &mut [f32; OUT],
+        begun: bool,
+    ) {
         let values = operand_of_rows(values, Self::PANEL_BYTES);
         for step in 0..Self::STEPS {
             let values = values.advance(step as u32 * ROWS_STEP_BYTES);
             // SAFETY: the caller's.
-            unsafe { s.wgmma_f16_register_a::<RowMajor, OUT>(out, p[step], values, true) };
+            unsafe { s.wgmma_f16_register_a::<RowMajor, OUT>(out, p[step], values, begun || step > 0) };
         }
         s.wgmma_commit();
     }
@@ -771,39 +836,36 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         })
     }
 
-    /// O = O / l. The sum of a row is put together from its four lanes.
-    #[inline(always)]
-    #[track_caller]
-    fn finish<S: Hopper>(&self, s: S, rows: &mut Rows<OUT>) {
-        let inverse = rows.sum.map(|sum| {
-            let sum = sum + s.shuffle_xor(sum, 1);
-            let sum = sum + s.shuffle_xor(sum, 2);
-            // A row that saw nothing has O = 0, and stays so.
-            if sum > 0.0 { s.reciprocal_approx(sum) } else { 0.0 }
-        });
-        scale(&mut rows.out, inverse);
-    }
-
-    /// The rows of O that exist to memory, two elements at a time: four lanes write whole sectors.
+    /// O / l of the head's rows that exist to memory, two elements at a time: four lanes write whole sectors. The sum
+    /// of a row is put together from its four lanes.
     ///
     /// # Safety
     /// The rows are the warp group's alone.
     #[inline(always)]
     #[track_caller]
-    unsafe fn store<S: Hopper>(&self, s: S, head: u32, place: Place, rows: &Rows<OUT>) {
+    unsafe fn store<S: Hopper>(&self, s: S, (head, first_row): (u32, u32), sum: [f32; 2], out: &[f32; OUT]) {
+        let inverse = sum.map(|sum| {
+            let sum = sum + s.shuffle_xor(sum, 1);
+            let sum = sum + s.shuffle_xor(sum, 2);
+            // A row that saw nothing has O = 0, and stays so.
+            if sum > 0.0 { s.reciprocal_approx(sum) } else { 0.0 }
+        });
         let stride = self.problem.heads().wrapping_mul(HEAD_SIZE);
         let group = s.warp() / GROUP_WARPS;
         let (down, right) = wgmma::d(s.thread() % GROUP_LANES, 0);
-        for below in 0..2 {
-            let row = place.first_row + group * GROUP_ROWS + down + 8 * below;
+        for below in 0..2_u32 {
+            let row = first_row + group * GROUP_ROWS + down + 8 * below;
             if row >= self.problem.tokens {
                 continue;
             }
             let to = self.problem.out.row(row, stride).at(u64::from(head * HEAD_SIZE + right));
+            let inverse = inverse[below as usize];
             for eight in 0..OUT / 4 {
                 let i = 4 * eight + 2 * below as usize;
                 // SAFETY: the caller's; the row exists.
-                unsafe { s.store_global(to.at(8 * eight as u64).cast(), [rows.out[i], rows.out[i + 1]]) };
+                unsafe {
+                    s.store_global(to.at(8 * eight as u64).cast(), [out[i] * inverse, out[i + 1] * inverse])
+                };
             }
         }
     }
