@@ -11,7 +11,7 @@ mod random;
 mod rows;
 
 use gpu::attention::KvPlace;
-use gpu::product::{F16PieceByte, PanelF16};
+use gpu::product::{PanelF16, SlabF16};
 use gpu::quant::f16;
 use lanemap::cuda::ops::{self, AttnShape, Cache, Heads};
 use lanemap::cuda::{Error, View, ViewMut};
@@ -118,8 +118,8 @@ fn every_form_is_written<M: Machine>(machine: &M) {
     close(run::<PanelF16, M>(machine, &case, &inputs), &|found| {
         PanelF16::assert_close("f16 in panels", found, &expected, case.width(), |_| 1e-4);
     });
-    close(run::<F16PieceByte, M>(machine, &case, &inputs), &|found| {
-        F16PieceByte::assert_close("f16 in pieces", found, &expected, case.width(), |_| 1e-4);
+    close(run::<SlabF16, M>(machine, &case, &inputs), &|found| {
+        SlabF16::assert_close("f16 in slabs", found, &expected, case.width(), |_| 1e-4);
     });
     close(run::<Q8, M>(machine, &case, &inputs), &|found| {
         Q8::assert_close("q8", found, &expected, case.width(), |_| 1e-4);

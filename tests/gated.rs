@@ -11,7 +11,7 @@ mod random;
 mod rows;
 
 use gpu::activation::Gate;
-use gpu::product::{F16PieceByte, PanelF16};
+use gpu::product::{PanelF16, SlabF16};
 use gpu::quant::f16;
 use lanemap::cuda::Error;
 use lanemap::cuda::ops;
@@ -48,7 +48,7 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
     check::<f32, M>(machine);
     check::<f16, M>(machine);
     check::<PanelF16, M>(machine);
-    check::<F16PieceByte, M>(machine);
+    check::<SlabF16, M>(machine);
     check::<Q8, M>(machine);
 }
 

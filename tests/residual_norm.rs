@@ -12,7 +12,7 @@ mod rows;
 
 use std::cell::RefCell;
 
-use gpu::product::{F16PieceByte, PanelF16};
+use gpu::product::{PanelF16, SlabF16};
 use gpu::quant::f16;
 use lanemap::cuda::ops::{self, Delta};
 use lanemap::cuda::{Error, ViewMut};
@@ -55,7 +55,7 @@ fn every_element_is_within_the_contract<M: Machine>(machine: &M) {
     check_elements::<f32, M>(machine);
     check_elements::<f16, M>(machine);
     check_elements::<PanelF16, M>(machine);
-    check_elements::<F16PieceByte, M>(machine);
+    check_elements::<SlabF16, M>(machine);
     check_elements::<Q8, M>(machine);
 }
 
@@ -84,7 +84,7 @@ fn a_row_has_the_same_bits_beside_any_others<M: Machine>(machine: &M) {
     check_rows::<f32, M>(machine);
     check_rows::<f16, M>(machine);
     check_rows::<PanelF16, M>(machine);
-    check_rows::<F16PieceByte, M>(machine);
+    check_rows::<SlabF16, M>(machine);
     check_rows::<Q8, M>(machine);
 }
 

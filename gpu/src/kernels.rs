@@ -16,7 +16,7 @@ use crate::probe::{
 };
 use crate::product::matvec::{HalfNumbers, HalfPieces, MatvecRows, Quantized};
 use crate::product::{
-    AsF16, AsF16Panels, AsF16Pieces, AsF32, AsQ8, Convert, MatmulF16, MatmulF16Quant, MatmulF16Wgmma,
+    AsF16, AsF16Panels, AsF16Slabs, AsF32, AsQ8, Convert, MatmulF16, MatmulF16Quant, MatmulF16Wgmma,
     MatmulSplitK, Matvec, UnpackF16,
 };
 use crate::quant::{
@@ -210,13 +210,13 @@ kernels! {
     residual_norm_f32: ResidualNorm<AsF32>,
     residual_norm_f16: ResidualNorm<AsF16>,
     residual_norm_f16_panels: ResidualNorm<AsF16Panels>,
-    residual_norm_f16_pieces: ResidualNorm<AsF16Pieces>,
+    residual_norm_f16_slabs: ResidualNorm<AsF16Slabs>,
     residual_norm_q8: ResidualNorm<AsQ8>,
     rope_kv: RopeKv,
     gated_f32: Gated<AsF32>,
     gated_f16: Gated<AsF16>,
     gated_f16_panels: Gated<AsF16Panels>,
-    gated_f16_pieces: Gated<AsF16Pieces>,
+    gated_f16_slabs: Gated<AsF16Slabs>,
     gated_q8: Gated<AsQ8>,
     matmul_f16: MatmulF16,
     matmul_f16_f32: MatmulF16Quant<f32>,
@@ -271,7 +271,7 @@ kernels! {
     matmul_f16_wgmma_n128: MatmulF16Wgmma<64> where "sm_90a",
     convert_f16: Convert<AsF16>,
     convert_f16_panels: Convert<AsF16Panels>,
-    convert_f16_pieces: Convert<AsF16Pieces>,
+    convert_f16_slabs: Convert<AsF16Slabs>,
     convert_q8: Convert<AsQ8>,
     matvec_q8_q4_0: Matvec<Quantized<BlockQ4_0>, 1>,
     matvec_q8_q4_0_x2: MatvecRows<BlockQ4_0, 2>,
@@ -405,7 +405,7 @@ kernels! {
     attn_combine_f32: AttnCombine<AsF32>,
     attn_combine_f16: AttnCombine<AsF16>,
     attn_combine_f16_panels: AttnCombine<AsF16Panels>,
-    attn_combine_f16_pieces: AttnCombine<AsF16Pieces>,
+    attn_combine_f16_slabs: AttnCombine<AsF16Slabs>,
     attn_combine_q8: AttnCombine<AsQ8>,
     fa_prefill_f16kv: FaPrefillF16kv<128>,
     fa_prefill_f16kv_hd64: FaPrefillF16kv<64>,

@@ -1,4 +1,5 @@
-//! `gated_f32`, `gated_f16`, `gated_f16_panels`, `gated_f16_pieces`, `gated_q8`: the middle of a gated layer, `activation(gate) · up`.
+//! `gated_f32`, `gated_f16`, `gated_f16_panels`, `gated_f16_slabs`, `gated_q8`: the middle of a gated layer,
+//! `activation(gate) · up`.
 //!
 //! ```text
 //! out = a(gate) · up,    a(x) = x / (1 + e^-z)
@@ -100,7 +101,7 @@ impl<A: Activations> Contract for Gated<A> {
         b"f32" => "gated_f32",
         b"f16" => "gated_f16",
         b"f16_panels" => "gated_f16_panels",
-        b"f16_pieces" => "gated_f16_pieces",
+        b"f16_slabs" => "gated_f16_slabs",
         b"q8" => "gated_q8",
         _ => panic!("rows without a kernel"),
     };
@@ -134,8 +135,8 @@ impl<S: Simt, A: Activations> Kernel<S> for Gated<A> {
         let (mut gate, mut up) = ([0.0_f32; 4], [0.0_f32; 4]);
         s.let_next_begin();
         s.wait_for_previous();
-        // SAFETY: columns below the width, in a row of the grid's; each byte of out has one thread, which with
-        // sums or scales also writes for its neighbours.
+        // SAFETY: columns below the width, in a row of the grid's; each byte of out has one thread, or
+        // in q8 one that writes for its neighbours.
         unsafe {
             if column < self.width {
                 let at = u64::from(row).wrapping_mul(self.stride).wrapping_add(u64::from(column));

@@ -1,4 +1,4 @@
-//! `attn_combine_f32`, `attn_combine_f16`, `attn_combine_f16_panels`, `attn_combine_f16_pieces`, `attn_combine_q8`: the
+//! `attn_combine_f32`, `attn_combine_f16`, `attn_combine_f16_panels`, `attn_combine_f16_slabs`, `attn_combine_q8`: the
 //! chunks of [`AttnDecode`] put together.
 //!
 //! For every row and head, over the chunks `c` that the row sees some position of:
@@ -82,7 +82,7 @@ impl<A: Activations> Contract for AttnCombine<A> {
         b"f32" => "attn_combine_f32",
         b"f16" => "attn_combine_f16",
         b"f16_panels" => "attn_combine_f16_panels",
-        b"f16_pieces" => "attn_combine_f16_pieces",
+        b"f16_slabs" => "attn_combine_f16_slabs",
         b"q8" => "attn_combine_q8",
         _ => panic!("rows without a kernel"),
     };

@@ -103,7 +103,7 @@ impl<A: Activations> Contract for ResidualNorm<A> {
         b"f32" => "residual_norm_f32",
         b"f16" => "residual_norm_f16",
         b"f16_panels" => "residual_norm_f16_panels",
-        b"f16_pieces" => "residual_norm_f16_pieces",
+        b"f16_slabs" => "residual_norm_f16_slabs",
         b"q8" => "residual_norm_q8",
         _ => panic!("rows without a kernel"),
     };

@@ -19,27 +19,10 @@
 //! Coarse quants alone, which is what other engines have, move whole models' logits by more than 1
 //! (docs/results.md). Both together cost a second `dp4a`, and are nearer than f16 to what they stand for: half of
 //! 1 / 32512 of a block's largest value, where f16 is off by up to 1 / 2048 of each.
-//!
-//! A row of f16 in pieces has `columns` values (a multiple of 32), each rounded to nearest even, and the sums of
-//! what they are then, in two planes:
-//!
-//! ```text
-//! byte  0          values  f16, in pieces of 32, which are 64 bytes
-//!       sums()     sums    f32, one for each run of 16 values
-//!       bytes()    the next row
-//!
-//! one piece, value 16 r + 4 t + j (run r, j 0 to 3) at byte 16 t + 8 r + 2 j:
-//!      |  0 to  3 | 16 to 19 |  4 to  7 | 20 to 23 |  8 to 11 | 24 to 27 | 12 to 15 | 28 to 31 |
-//! ```
-//!
-//! So lane `t` of four that share a piece of weights ([`Pieces::quarter`](crate::quant::planes::Pieces::quarter))
-//! has what it multiplies, of both runs, in one load of 16 bytes. A sum is `(a + b) + (c + d)` for each four `t`,
-//! then fours 0 and 1 and fours 2 and 3, then both: f32, rounded at each step.
-
-use bytemuck::{Pod, Zeroable};
 
 use super::panels::Panels;
-use crate::quant::planes::{PIECE_ELEMENTS, RUN_ELEMENTS};
+use super::slabs::Slabs;
+use crate::quant::planes::PIECE_ELEMENTS;
 use crate::simt::{Global, Simt};
 
 /// Values with one scale.
@@ -102,59 +85,6 @@ impl Q8Row {
     }
 }
 
-/// Values of a piece of [`F16PieceRow`]: those that a piece of weights is multiplied with.
-pub const F16_PIECE: u32 = PIECE_ELEMENTS;
-/// Values with one sum in it.
-pub const F16_RUN: u32 = RUN_ELEMENTS;
-
-/// A byte of rows of f16 in pieces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
-#[repr(transparent)]
-pub struct F16PieceByte(pub u8);
-
-/// Where the values and sums of a row of f16 in pieces are. At most [`MOST_COLUMNS`] columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct F16PieceRow {
-    columns: u32,
-}
-
-impl F16PieceRow {
-    /// A row of `columns` values, a multiple of 32.
-    #[inline(always)]
-    #[must_use]
-    pub const fn new(columns: u32) -> Self {
-        Self { columns }
-    }
-
-    /// Bytes from a row's start to the value of a column. Four columns from a multiple of 4 on are neighbours.
-    #[inline(always)]
-    #[must_use]
-    pub const fn value(column: u32) -> u32 {
-        let (run, four, of_four) = (column / F16_RUN % 2, column % F16_RUN / 4, column % 4);
-        (column / F16_PIECE * F16_PIECE).wrapping_mul(2) + 16 * four + 8 * run + 2 * of_four
-    }
-
-    /// Bytes from the row's start to its sums.
-    #[inline(always)]
-    #[must_use]
-    pub const fn sums(self) -> u32 {
-        self.columns.wrapping_mul(2)
-    }
-
-    /// Bytes from one row to the next, a multiple of 16.
-    #[inline(always)]
-    #[must_use]
-    pub const fn bytes(self) -> u32 {
-        self.sums().wrapping_add(align(self.columns / F16_RUN * 4))
-    }
-
-    /// Bytes of the values that a product reads, with or without the sums; without what only aligns.
-    pub(super) const fn read_bytes(self, with_sums: bool) -> u64 {
-        let sums = if with_sums { self.columns / F16_RUN } else { 0 };
-        2 * self.columns as u64 + 4 * sums as u64
-    }
-}
-
 /// The next multiple of 16.
 #[inline(always)]
 const fn align(bytes: u32) -> u32 {
@@ -163,7 +93,7 @@ const fn align(bytes: u32) -> u32 {
 
 /// A kind of rows that kernels write and products read.
 pub trait Activations: Copy + Send + Sync + 'static {
-    /// `f32`, `f16`, `f16_panels`, `f16_pieces` or `q8`: the end of the names of kernels that write such rows.
+    /// `f32`, `f16`, `f16_panels`, `f16_slabs` or `q8`: the end of the names of kernels that write such rows.
     const NAME: &'static str;
     /// What the number of columns is a multiple of.
     const COLUMNS: u32;
@@ -182,7 +112,7 @@ pub trait Activations: Copy + Send + Sync + 'static {
     ///
     /// # Safety
     /// The rows at `rows`, aligned to 16 bytes, lie in a live buffer; nobody else touches these
-    /// values' bytes, or those of their scale and sums.
+    /// values' bytes, or for q8 those of their scale and sums.
     unsafe fn store<S: Simt>(s: S, rows: Global<u8>, row: u32, columns: u32, column: u32, values: [f32; 4]);
 }
 
@@ -193,10 +123,6 @@ pub struct AsF32;
 /// Rows of f16, rounded to nearest even.
 #[derive(Clone, Copy, Debug)]
 pub struct AsF16;
-
-/// Rows of f16 in pieces of 32 with sums, see the [module](self).
-#[derive(Clone, Copy, Debug)]
-pub struct AsF16Pieces;
 
 /// Rows of 8-bit quants, see the [module](self).
 #[derive(Clone, Copy, Debug)]
@@ -313,25 +239,20 @@ impl Activations for AsF16Panels {
     }
 }
 
-impl AsF16Pieces {
-    /// Bytes from one row of `columns` values to the next.
-    #[inline(always)]
-    #[must_use]
-    pub const fn row_bytes(columns: u32) -> u32 {
-        F16PieceRow::new(columns).bytes()
-    }
-}
+/// Rows of f16 in [slabs](super::slabs), rounded to nearest even. What slabs have beyond the columns becomes zero.
+#[derive(Clone, Copy, Debug)]
+pub struct AsF16Slabs;
 
-impl Activations for AsF16Pieces {
-    const NAME: &'static str = "f16_pieces";
-    const COLUMNS: u32 = F16_PIECE;
+impl Activations for AsF16Slabs {
+    const NAME: &'static str = "f16_slabs";
+    const COLUMNS: u32 = PIECE_ELEMENTS;
 
     fn bytes(rows: u32, columns: u32) -> u64 {
-        u64::from(rows) * u64::from(Self::row_bytes(columns))
+        Slabs::new(columns).bytes(rows)
     }
 
     fn value_bytes(columns: u32) -> u64 {
-        F16PieceRow::new(columns).read_bytes(true)
+        2 * u64::from(columns)
     }
 
     #[inline(always)]
@@ -344,21 +265,16 @@ impl Activations for AsF16Pieces {
         column: u32,
         [a, b, c, d]: [f32; 4],
     ) {
-        let pairs = [s.f16x2_from_f32(a, b), s.f16x2_from_f32(c, d)];
-        let [[a, b], [c, d]] = pairs.map(|pair| s.f32_from_f16x2(pair));
-        let mut sum = (a + b) + (c + d);
-        for lanes in [1, 2] {
-            sum += s.shuffle_xor(sum, lanes);
-        }
-        if column < columns {
-            let row = rows.row(row, Self::row_bytes(columns));
-            // SAFETY: the caller's; the four values are the row's, and the first lane of each four stores the sum.
+        let slabs = Slabs::new(columns);
+        // Below a multiple of 128, so there is a lane for every column.
+        if column < slabs.padded_columns() {
+            let exists = column < columns;
+            let pairs = [s.f16x2_from_f32(a, b), s.f16x2_from_f32(c, d)].map(|x| if exists { x } else { 0 });
+            let at = |column: u32| rows.at(slabs.element(row, column)).cast();
+            // SAFETY: the caller's; the four values are the row's, and the two of a pair neighbours.
             unsafe {
-                s.store_global(row.at(u64::from(F16PieceRow::value(column))).cast(), pairs);
-                if column.is_multiple_of(F16_RUN) {
-                    let sums = row.at(u64::from(F16PieceRow::new(columns).sums()));
-                    s.store_global(sums.cast().at(u64::from(column / F16_RUN)), sum);
-                }
+                s.store_global(at(column), pairs[0]);
+                s.store_global(at(column + 2), pairs[1]);
             }
         }
     }

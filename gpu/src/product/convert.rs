@@ -1,4 +1,4 @@
-//! `convert_f16`, `convert_f16_panels`, `convert_f16_pieces`, `convert_q8`: rows of f32 as the operands of products.
+//! `convert_f16`, `convert_f16_panels`, `convert_f16_slabs`, `convert_q8`: rows of f32 as the operands of products.
 //!
 //! `out[r]` is row `r` of input, `width` f32, as [`Activations`] stores it.
 //!
@@ -10,14 +10,14 @@
 //!
 //! # Numeric contract
 //!
-//! f16: rounded to nearest even. Sums of f16 in pieces: see [`AsF16Pieces`]; q8: see [`AsQ8`]; 32 values decide
-//! over their own quants alone.
+//! f16: rounded to nearest even. q8: see [`AsQ8`]; 32 values decide over their own
+//! quants alone.
 
 use core::marker::PhantomData;
 
 use bytemuck::Zeroable;
 
-use super::activations::{Activations, AsF16, AsF16Panels, AsF16Pieces, AsQ8, LANE_VALUES};
+use super::activations::{Activations, AsF16, AsF16Panels, AsF16Slabs, AsQ8, LANE_VALUES};
 use crate::simt::{
     Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, Work, product,
 };
@@ -72,14 +72,12 @@ impl Converted for AsF16Panels {
     const EXPECTATIONS: Expectations = AsF16::EXPECTATIONS;
 }
 
-impl Converted for AsF16Pieces {
-    const KERNEL: &'static str = "convert_f16_pieces";
+impl Converted for AsF16Slabs {
+    const KERNEL: &'static str = "convert_f16_slabs";
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
             Occurrence::new("ld.global.nc.v4.b32", Count::Exactly(1)),
-            Occurrence::new("shfl.sync.bfly", Count::Exactly(2)),
-            Occurrence::new("st.global.v2.b32", Count::Exactly(1)),
-            Occurrence::new("st.global.b32", Count::Exactly(1)),
+            Occurrence::new("st.global.b32", Count::Exactly(2)),
         ],
         registers: 24,
         local_memory: false,

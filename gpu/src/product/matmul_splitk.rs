@@ -60,12 +60,12 @@ use core::marker::PhantomData;
 
 use super::matvec::{Job, Named};
 use super::panels::{STEP_BYTES, operand};
-use super::slabs::{HALF_BYTES, SLAB_BYTES, SLAB_COLUMNS, Slabs};
+use super::slabs::{HALF_BYTES, SLAB_COLUMNS, Slabs};
 use crate::fragment::{group, place, wgmma};
 use crate::quant::planes::{PIECE_ELEMENTS, Pieces, Planes, RUNS, Run, SIGNED, plane_value_bytes};
 use crate::simt::{
-    ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, Ring, Shared,
-    Simt, Unit, WARP_LANES, Work,
+    ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, Ring, Simt,
+    Unit, WARP_LANES, Work,
 };
 
 /// Warp groups of a block, which share K, and their warps and lanes.
@@ -140,7 +140,8 @@ impl<B: Pieces + Named, const REGISTERS: usize> Contract for MatmulSplitK<B, REG
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
             Occurrence::new("wgmma.mma_async", Count::Exactly(STEPS as u32)),
-            Occurrence::new("cp.async.bulk.shared", Count::Exactly(2)),
+            // Two in the loop, and those of a group's first stages.
+            Occurrence::new("cp.async.bulk.shared", Count::Exactly(2 * (1 + Self::STAGES / GROUPS))),
         ],
         registers: 128,
         local_memory: false,

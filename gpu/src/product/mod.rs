@@ -7,7 +7,7 @@ pub mod convert;
 mod matmul_f16;
 mod matmul_f16_quant;
 mod matmul_f16_wgmma;
-mod matmul_splitk;
+pub mod matmul_splitk;
 pub mod matvec;
 pub mod panels;
 mod problem;
@@ -17,9 +17,7 @@ mod tiling;
 mod unpack_f16;
 mod weights;
 
-pub use activations::{
-    Activations, AsF16, AsF16Panels, AsF16Pieces, AsF32, AsQ8, F16PieceByte, F16PieceRow, Q8Row,
-};
+pub use activations::{Activations, AsF16, AsF16Panels, AsF16Slabs, AsF32, AsQ8, Q8Row};
 pub use convert::Convert;
 pub use matmul_f16::{MatmulF16, MatmulGeometry};
 pub use matmul_f16_quant::MatmulF16Quant;
@@ -28,6 +26,7 @@ pub use matmul_splitk::MatmulSplitK;
 pub use matvec::{Matvec, MatvecGeometry};
 pub use panels::{PanelF16, Panels};
 pub use problem::Product;
+pub use slabs::{SlabF16, Slabs};
 pub use tiling::Tiling;
 pub use unpack_f16::UnpackF16;
 pub use weights::Weights;

@@ -1,8 +1,8 @@
-//! Rows of activations in each form that kernels write, read back as numbers; and matrices in panels for
-//! kernels to read.
+//! Rows of activations in each form that kernels write, read back as numbers; and matrices in panels or
+//! slabs for kernels to read.
 
 use bytemuck::Pod;
-use gpu::product::{Activations, F16PieceByte, F16PieceRow, PanelF16, Panels, Q8Row, panels};
+use gpu::product::{Activations, PanelF16, Panels, Q8Row, SlabF16, Slabs, panels, slabs};
 use half::f16;
 
 use crate::cuda::ViewMut;
@@ -74,112 +74,114 @@ impl Form for f16 {
     }
 }
 
-impl Form for PanelF16 {
-    type Element = Self;
-    type Out<'a> = ViewMut<'a, Self>;
+/// Rows of f16 in tiles that are whole: there is room for more rows and columns than there are.
+pub trait Tiled: Pod {
+    /// An element.
+    fn new(value: f16) -> Self;
 
-    fn target(view: ViewMut<'_, Self>) -> ViewMut<'_, Self> {
-        view
+    /// Its number.
+    fn value(self) -> f16;
+
+    /// So many rows and columns, rounded up.
+    fn padded(shape: [usize; 2]) -> [usize; 2];
+
+    /// The place of an element of rows of so many columns.
+    fn place(columns: usize, row: usize, column: usize) -> usize;
+}
+
+impl Tiled for PanelF16 {
+    fn new(value: f16) -> Self {
+        Self(value)
     }
 
-    fn values(elements: &[Self], [rows, width]: [usize; 2]) -> Result<Vec<f32>, String> {
-        let panels = Panels::new(width as u32);
-        let at = |row: usize, column: usize| {
-            elements[panels.element(row as u32, column as u32) as usize / size_of::<Self>()].0
-        };
-        let mut values = Vec::new();
-        for row in 0..rows {
-            if let Some(column) =
-                (width..panels.padded_columns() as usize).find(|&c| at(row, c).to_bits() != 0)
-            {
-                return Err(format!(
-                    "column {column} of {width} in row {row} is {}, not zero",
-                    at(row, column)
-                ));
+    fn value(self) -> f16 {
+        self.0
+    }
+
+    fn padded([rows, columns]: [usize; 2]) -> [usize; 2] {
+        [rows.next_multiple_of(panels::ROWS as usize), Panels::new(columns as u32).padded_columns() as usize]
+    }
+
+    fn place(columns: usize, row: usize, column: usize) -> usize {
+        Panels::new(columns as u32).element(row as u32, column as u32) as usize / size_of::<Self>()
+    }
+}
+
+impl Tiled for SlabF16 {
+    fn new(value: f16) -> Self {
+        Self(value)
+    }
+
+    fn value(self) -> f16 {
+        self.0
+    }
+
+    fn padded([rows, columns]: [usize; 2]) -> [usize; 2] {
+        let columns = Slabs::new(columns as u32).padded_columns() as usize;
+        [rows.next_multiple_of(slabs::SLAB_ROWS as usize), columns]
+    }
+
+    fn place(columns: usize, row: usize, column: usize) -> usize {
+        Slabs::new(columns as u32).element(row as u32, column as u32) as usize / size_of::<Self>()
+    }
+}
+
+macro_rules! tiled {
+    ($($Element:ty),*) => {$(
+        impl Form for $Element {
+            type Element = Self;
+            type Out<'a> = ViewMut<'a, Self>;
+
+            fn target(view: ViewMut<'_, Self>) -> ViewMut<'_, Self> {
+                view
             }
-            values.extend((0..width).map(|column| at(row, column).to_f32()));
-        }
-        // As they were before: outputs are filled with ones.
-        let written = |&row: &usize| (0..width).any(|column| at(row, column).to_bits() != u16::MAX);
-        match (rows..rows.next_multiple_of(panels::ROWS as usize)).find(written) {
-            Some(row) => Err(format!("row {row} of {rows} was written")),
-            None => Ok(values),
-        }
-    }
 
-    fn rounding(row: &[f64], column: usize) -> f64 {
-        <f16 as Form>::rounding(row, column)
-    }
-}
+            fn values(elements: &[Self], shape: [usize; 2]) -> Result<Vec<f32>, String> {
+                values_of_tiles(elements, shape)
+            }
 
-impl Form for F16PieceByte {
-    type Element = Self;
-    type Out<'a> = ViewMut<'a, Self>;
-
-    fn target(view: ViewMut<'_, Self>) -> ViewMut<'_, Self> {
-        view
-    }
-
-    fn values(elements: &[Self], [_, width]: [usize; 2]) -> Result<Vec<f32>, String> {
-        let layout = F16PieceRow::new(width as u32);
-        let mut values = Vec::new();
-        for row in elements.chunks_exact((layout.bytes() as usize).max(1)) {
-            let bytes: &[u8] = bytemuck::cast_slice(row);
-            for run in 0..width / 16 {
-                // Four of each lane are neighbours; their order in a piece is the layout's.
-                let of_run: Vec<f32> = (16 * run..16 * (run + 1))
-                    .map(|column| {
-                        let (piece, run, q) = (column / 32, column / 16 % 2, column % 16);
-                        let at = 64 * piece + 16 * (q / 4) + 8 * run + 2 * (q % 4);
-                        f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
-                    })
-                    .collect();
-                let (sum, expected) = (f32_at(bytes, layout.sums() as usize + 4 * run), sum_of_run(&of_run));
-                // One that is NaN shows in the values, or they are infinities of both signs.
-                if sum != expected && !(sum.is_nan() && expected.is_nan()) {
-                    return Err(format!("the sum of run {run} is {sum}, its values have {expected}"));
-                }
-                values.extend(of_run);
+            fn rounding(row: &[f64], column: usize) -> f64 {
+                <f16 as Form>::rounding(row, column)
             }
         }
-        Ok(values)
+    )*};
+}
+
+tiled!(PanelF16, SlabF16);
+
+/// [`Form::values`]: what fills tiles up is zero beside rows, and below them was not written.
+fn values_of_tiles<T: Tiled>(elements: &[T], shape @ [rows, width]: [usize; 2]) -> Result<Vec<f32>, String> {
+    let [all_rows, all_columns] = T::padded(shape);
+    let at = |row: usize, column: usize| elements[T::place(width, row, column)].value();
+    let mut values = Vec::new();
+    for row in 0..rows {
+        if let Some(column) = (width..all_columns).find(|&c| at(row, c).to_bits() != 0) {
+            return Err(format!("column {column} of {width} in row {row} is {}, not zero", at(row, column)));
+        }
+        values.extend((0..width).map(|column| at(row, column).to_f32()));
     }
-
-    fn rounding(row: &[f64], column: usize) -> f64 {
-        <f16 as Form>::rounding(row, column)
+    // As they were before: outputs are filled with ones.
+    let written = |&row: &usize| (0..width).any(|column| at(row, column).to_bits() != u16::MAX);
+    match (rows..all_rows).find(written) {
+        Some(row) => Err(format!("row {row} of {rows} was written")),
+        None => Ok(values),
     }
 }
 
-/// The sum of a run of 16 as rows of f16 in pieces have it ([`gpu::product::activations`]).
-#[must_use]
-pub fn sum_of_run(values: &[f32]) -> f32 {
-    let four = |t: usize| {
-        let four = &values[4 * t..][..4];
-        (four[0] + four[1]) + (four[2] + four[3])
-    };
-    (four(0) + four(1)) + (four(2) + four(3))
-}
-
-/// The f32 that begins at a byte.
-fn f32_at(row: &[u8], at: usize) -> f32 {
-    f32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]])
-}
-
-/// A matrix, `rows × width`, in [panels]: its columns beyond the width are zero, its rows
-/// beyond `rows`, which may hold anything, NaN.
+/// Rows, `rows × width`, in tiles: their columns beyond the width are zero, rows beyond `rows`, which may
+/// hold anything, NaN.
 ///
 /// # Panics
 /// If `values` are not those of the shape.
 #[must_use]
-pub fn in_panels(values: &[f16], [rows, width]: [usize; 2]) -> Vec<PanelF16> {
+pub fn in_tiles<T: Tiled>(values: &[f16], shape @ [rows, width]: [usize; 2]) -> Vec<T> {
     assert_eq!(values.len(), rows * width, "{rows} × {width}");
-    let panels = Panels::new(width as u32);
-    let mut elements = vec![PanelF16(f16::from_bits(u16::MAX)); PanelF16::elements(rows, width)];
+    let [all_rows, all_columns] = T::padded(shape);
+    let mut elements = vec![T::new(f16::from_bits(u16::MAX)); all_rows * all_columns];
     for row in 0..rows {
-        for column in 0..panels.padded_columns() as usize {
-            let at = panels.element(row as u32, column as u32) as usize / size_of::<PanelF16>();
+        for column in 0..all_columns {
             let value = if column < width { values[row * width + column] } else { f16::ZERO };
-            elements[at] = PanelF16(value);
+            elements[T::place(width, row, column)] = T::new(value);
         }
     }
     elements
@@ -200,6 +202,8 @@ impl Form for Q8 {
     fn values(elements: &[u8], [_, width]: [usize; 2]) -> Result<Vec<f32>, String> {
         let layout = Q8Row::new(width as u32);
         let [fine, scales, sums] = [layout.fine(), layout.scales(), layout.sums()].map(|at| at as usize);
+        let f32_at =
+            |row: &[u8], at: usize| f32::from_le_bytes([row[at], row[at + 1], row[at + 2], row[at + 3]]);
         let mut values = Vec::new();
         for row in elements.chunks_exact((layout.bytes() as usize).max(1)) {
             for (run, coarse) in row[..width].chunks(16).enumerate() {

@@ -4,9 +4,9 @@ use super::k::head_of;
 #[cfg(not(target_arch = "nvptx64"))]
 use super::pack::BlockPlanes;
 use super::q32::load_four_bits;
-use super::{Pieces, Planes, RUNS, Run, SIGNED, runs, staged};
+use super::{Pieces, Planes, RUNS, Run, SIGNED, runs};
 use crate::quant::{BlockIQ4_NL, BlockIQ4_XS, Format, IQ4_VALUES, f16};
-use crate::simt::{Global, Shared, Simt};
+use crate::simt::{Global, Simt};
 
 /// The code book in four registers.
 const BOOK: [u32; 4] = {
@@ -19,40 +19,22 @@ const BOOK: [u32; 4] = {
     book
 };
 
-/// The code book with its sign bits flipped.
-const FLIPPED_BOOK: [u32; 4] = {
-    let [a, b, c, d] = BOOK;
-    [a ^ 0x8080_8080, b ^ 0x8080_8080, c ^ 0x8080_8080, d ^ 0x8080_8080]
-};
-
-/// The entries of a code book for the places of four bits in `N` words, four quants of each run a word.
+/// The entries of the code book for 32 places of four bits.
 ///
 /// A selector of `prmt` is four places of three bits, so the lower and the upper half of the book
 /// are looked up alike, and a third `prmt` chooses by each place's highest bit.
 #[inline(always)]
-fn entries<const N: usize, S: Simt>(s: S, book: [u32; 4], words: [u32; N]) -> [[u32; N]; RUNS] {
+fn entries<S: Simt>(s: S, words: [u32; 4]) -> [[u32; 4]; RUNS] {
     let both = words.map(|word| {
         let (places, upper) = (word & 0x7777_7777, 0x3210_3210 | (word & 0x8888_8888) >> 1);
         [0, 16].map(|shift| {
-            let low = s.permute_bytes(book[0], book[1], places >> shift);
-            let high = s.permute_bytes(book[2], book[3], places >> shift);
+            let low = s.permute_bytes(BOOK[0], BOOK[1], places >> shift);
+            let high = s.permute_bytes(BOOK[2], BOOK[3], places >> shift);
             s.permute_bytes(low, high, upper >> shift)
         })
     });
     // Places alternate between the runs: the lower half of a byte is of the first.
     [both.map(|[a, b]| s.permute_bytes(a, b, 0x6420)), both.map(|[a, b]| s.permute_bytes(a, b, 0x7531))]
-}
-
-/// A quarter of quants with the code book, their sign bits flipped.
-///
-/// # Safety
-/// As [`Pieces::quarter`].
-#[inline(always)]
-#[track_caller]
-unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
-    // SAFETY: the caller's.
-    let word = unsafe { staged::fours(s, quants, piece, t) };
-    entries(s, FLIPPED_BOOK, [word]).map(|[entries]| entries)
 }
 
 impl Pieces for BlockIQ4_NL {
@@ -69,27 +51,7 @@ impl Pieces for BlockIQ4_NL {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, scale): Self::Words, index: u32) -> [Run; RUNS] {
-        runs(index, entries(s, BOOK, quants), [s.f32_from_f16(scale); RUNS], [0.0; RUNS])
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { quarter(s, quants, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        _: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words = unsafe { ([0; 4], staged::head::<Self, _, _>(s, heads, piece)) };
-        staged::scales::<Self, _>(s, words, piece)
+        runs(index, entries(s, quants), [s.f32_from_f16(scale); RUNS], [0.0; RUNS])
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -125,27 +87,7 @@ impl Pieces for BlockIQ4_XS {
         let high = head >> (16 + 2 * (index & 7)) & 3;
         let d = s.f32_from_f16(f16::from_bits(head as u16));
         let scale = d * ((low | high << 4) as f32 - 32.0);
-        runs(index, entries(s, BOOK, quants), [scale; RUNS], [0.0; RUNS])
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { quarter(s, quants, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        _: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words = unsafe { ([0; 4], staged::head::<Self, _, _>(s, heads, piece)) };
-        staged::scales::<Self, _>(s, words, piece)
+        runs(index, entries(s, quants), [scale; RUNS], [0.0; RUNS])
     }
 
     #[cfg(not(target_arch = "nvptx64"))]

@@ -4,13 +4,13 @@
 use super::pack::{BlockPlanes, pack_fields, six_bits as six_bits_head, two_scales};
 use super::q32::{load_eight_bits, load_high_bit};
 use super::{
-    Pieces, Planes, RUNS, Run, SIGNED, four_bits_of_piece, pieces_of, runs, six_bits, staged,
-    two_bits_of_piece, with_high_bit, with_two_high_bits,
+    Pieces, Planes, RUNS, Run, SIGNED, four_bits, pieces_of, runs, six_bits, two_bits, with_high_bit,
+    with_two_high_bits,
 };
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::quant::bits::{q3_k_scales, scales_and_mins};
 use crate::quant::{BlockQ2_K, BlockQ3_K, BlockQ4_K, BlockQ5_K, BlockQ6_K, BlockQ8_K, Format, f16};
-use crate::simt::{Global, Shared, Simt, Word};
+use crate::simt::{Global, Simt, Word};
 
 /// The word of the piece `index` in the plane at `plane`.
 ///
@@ -71,28 +71,7 @@ impl Pieces for BlockQ2_K {
         let [d, dmin] = s.f32_from_f16x2(head);
         let field = |at: u32| (u32::from(scales) >> at & 0x0f) as f32;
         let (scales, mins) = ([0, 8].map(|at| d * field(at)), [4, 12].map(|at| dmin * field(at)));
-        runs(index, two_bits_of_piece(quants), scales, mins)
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { staged::two_bit(s, quants, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        scales: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words =
-            unsafe { ([0; 2], staged::word(s, scales, piece), staged::head::<Self, _, _>(s, heads, piece)) };
-        staged::scales::<Self, _>(s, words, piece)
+        runs(index, two_bits(quants), scales, mins)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -128,34 +107,8 @@ impl Pieces for BlockQ3_K {
     fn unpack<S: Simt>(s: S, (quants, high, head): Self::Words, index: u32) -> [Run; RUNS] {
         let ([d, _], scales) = six_bits(s, head, index);
         let scales = scales.map(|scale| d * (scale as f32 - 32.0));
-        let quants = with_high_bit::<2>(two_bits_of_piece(quants), high);
+        let quants = with_high_bit::<2>(two_bits(quants), high);
         runs(index, quants, scales, scales.map(|scale| Self::OFFSET as f32 * scale))
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(
-        s: S,
-        quants: Shared<u8>,
-        high: Shared<u8>,
-        piece: u32,
-        t: u32,
-    ) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { staged::with_one_bit::<2, _>(s, staged::two_bit(s, quants, piece, t), high, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        _: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words = unsafe { ([0; 2], 0, staged::head::<Self, _, _>(s, heads, piece)) };
-        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -186,27 +139,7 @@ impl Pieces for BlockQ4_K {
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, head): Self::Words, index: u32) -> [Run; RUNS] {
         let (scale, min) = scale_and_min(s, head, index);
-        runs(index, four_bits_of_piece(quants), [scale; RUNS], [min; RUNS])
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { staged::four_bit(s, quants, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        _: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words = unsafe { ([0; 4], staged::head::<Self, _, _>(s, heads, piece)) };
-        staged::scales::<Self, _>(s, words, piece)
+        runs(index, four_bits(quants), [scale; RUNS], [min; RUNS])
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -241,33 +174,7 @@ impl Pieces for BlockQ5_K {
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, high, head): Self::Words, index: u32) -> [Run; RUNS] {
         let (scale, min) = scale_and_min(s, head, index);
-        runs(index, with_high_bit::<4>(four_bits_of_piece(quants), high), [scale; RUNS], [min; RUNS])
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(
-        s: S,
-        quants: Shared<u8>,
-        high: Shared<u8>,
-        piece: u32,
-        t: u32,
-    ) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { staged::with_one_bit::<4, _>(s, staged::four_bit(s, quants, piece, t), high, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        _: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words = unsafe { ([0; 4], 0, staged::head::<Self, _, _>(s, heads, piece)) };
-        staged::scales::<Self, _>(s, words, piece)
+        runs(index, with_high_bit::<4>(four_bits(quants), high), [scale; RUNS], [min; RUNS])
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -305,36 +212,8 @@ impl Pieces for BlockQ6_K {
     fn unpack<S: Simt>(s: S, (quants, high, scales, d): Self::Words, index: u32) -> [Run; RUNS] {
         let d = s.f32_from_f16(d);
         let scales = scales.to_le_bytes().map(|scale| d * f32::from(scale.cast_signed()));
-        let quants = with_two_high_bits(four_bits_of_piece(quants), high);
+        let quants = with_two_high_bits(four_bits(quants), high);
         runs(index, quants, scales, scales.map(|scale| Self::OFFSET as f32 * scale))
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(
-        s: S,
-        quants: Shared<u8>,
-        high: Shared<u8>,
-        piece: u32,
-        t: u32,
-    ) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { staged::with_two_bits(s, staged::four_bit(s, quants, piece, t), high, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        scales: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words = unsafe {
-            ([0; 4], [0; 2], staged::word(s, scales, piece), staged::head::<Self, _, _>(s, heads, piece))
-        };
-        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -364,26 +243,6 @@ impl Pieces for BlockQ8_K {
     #[inline(always)]
     fn unpack<S: Simt>(_: S, (quants, d): Self::Words, index: u32) -> [Run; RUNS] {
         runs(index, quants, [d; RUNS], [0.0; RUNS])
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { staged::eight_bit(s, quants, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        _: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words = unsafe { ([[0; 4]; RUNS], staged::head::<Self, _, _>(s, heads, piece)) };
-        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]

@@ -40,8 +40,7 @@
 //! quants are centred have `offset · scale` as their minimum, which spares the subtraction of
 //! every single quant. The sums of Q8_K, which no value depends on, are left out.
 //!
-//! Kernels read rows through [`Pieces`] and [`Numbers`]; [`pack_row`] makes them. What of the planes a kernel
-//! has copied to shared memory it reads a quarter of a piece at a time, with [`Pieces::quarter`].
+//! Kernels read rows through [`Pieces`] and [`Numbers`]; [`pack_row`] makes them.
 
 #![allow(unsafe_code, reason = "reading a row is a load: it trusts the address")]
 
@@ -51,7 +50,6 @@ mod numbers;
 #[cfg(not(target_arch = "nvptx64"))]
 mod pack;
 mod q32;
-mod staged;
 #[cfg(test)]
 mod tests;
 
@@ -60,7 +58,7 @@ pub use numbers::{EIGHT, Numbers};
 pub use pack::{BlockPlanes, PackError, pack_row};
 
 use super::{Block, Format};
-use crate::simt::{Global, Shared, Simt};
+use crate::simt::{Global, Simt};
 
 /// Elements of a piece.
 pub const PIECE_ELEMENTS: u32 = 32;
@@ -236,34 +234,6 @@ pub trait Pieces: Block {
         Self::unpack(s, unsafe { Self::load(s, row, blocks, index) }, index)
     }
 
-    /// The unsigned quants of elements `4 t` to `4 t + 3` of both runs of a piece, a byte each, the lowest first:
-    /// value = `scale * (q - OFFSET) - min`, with what [`staged_scales`](Self::staged_scales) says. Four lanes, `t`
-    /// 0 to 3, have the piece.
-    ///
-    /// `quants` and `high` are where the block that `piece` is counted from begins in these planes of the row;
-    /// `high` is not used where the format has no such plane.
-    ///
-    /// # Safety
-    /// The piece's bytes of both planes lie in the launch's shared memory, and are written and seen by the lane;
-    /// `quants` is at a multiple of 16 bytes, `high` at one of 4, or of 8 with two bits a quant.
-    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, high: Shared<u8>, piece: u32, t: u32)
-    -> [u32; RUNS];
-
-    /// The scale of each run of a piece, and its minimum where blocks have one of their own, 0 elsewhere.
-    ///
-    /// `scales` and `heads` are where the block that `piece` is counted from begins in these planes of the row;
-    /// `scales` is not used where the format has no such plane.
-    ///
-    /// # Safety
-    /// What the two planes have for the piece's block lies in the launch's shared memory, and is written and seen
-    /// by the lane; `scales` is at a multiple of 2 bytes, `heads` at one of the head's size.
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        scales: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS];
-
     /// Takes the block apart. Every byte of its planes is written.
     #[cfg(not(target_arch = "nvptx64"))]
     fn pack(&self, to: BlockPlanes<'_>);
@@ -288,71 +258,23 @@ const fn runs(index: u32, quants: [[u32; 4]; RUNS], scales: [f32; RUNS], mins: [
     ]
 }
 
-/// Four bits for each of the four quants of run `run` that share a word, a byte each.
-#[inline(always)]
-const fn four_bits(word: u32, run: u32) -> u32 {
-    word >> (4 * run) & 0x0f0f_0f0f
-}
-
-/// Two bits for each of the four quants `4 t` to `4 t + 3` of a run, a byte each.
-#[inline(always)]
-const fn two_bits(word: u32, t: u32) -> u32 {
-    word >> (2 * t) & 0x0303_0303
-}
-
-/// Where the high bits of the four quants `4 t` to `4 t + 3` of run `run` stand in their bytes.
-#[derive(Clone, Copy)]
-struct HighBits {
-    /// How far to the left their word goes. No bit leaves its byte.
-    left: i32,
-    /// What they are then.
-    mask: u32,
-}
-
-impl HighBits {
-    /// Two bits a quant, from bit 4 of a byte on.
-    #[inline(always)]
-    const fn two(t: u32) -> Self {
-        Self { left: 4 - 2 * t as i32, mask: 0x3030_3030 }
-    }
-
-    /// One bit a quant, bit `BIT` of a byte.
-    #[inline(always)]
-    const fn one<const BIT: u32>(run: u32, t: u32) -> Self {
-        Self { left: BIT as i32 - (4 * run + t) as i32, mask: 0x0101_0101 << BIT }
-    }
-
-    /// The bits, where `t` is a constant: a shift to the left or to the right.
-    #[inline(always)]
-    const fn shifted(self, word: u32) -> u32 {
-        let by = self.left.unsigned_abs();
-        self.mask & if self.left < 0 { word.wrapping_shr(by) } else { word.wrapping_shl(by) }
-    }
-
-    /// The same where a lane has its own `t`: a rotation goes both ways, and what comes around is masked.
-    #[inline(always)]
-    const fn rotated(self, word: u32) -> u32 {
-        word.rotate_left(self.left.cast_unsigned() & 31) & self.mask
-    }
-}
-
 /// Four bits for each of 32 quants, a byte each.
 #[inline(always)]
-fn four_bits_of_piece(words: [u32; 4]) -> [[u32; 4]; RUNS] {
-    [0, 1].map(|run| words.map(|word| four_bits(word, run)))
+fn four_bits(words: [u32; 4]) -> [[u32; 4]; RUNS] {
+    [words.map(|word| word & 0x0f0f_0f0f), words.map(|word| word >> 4 & 0x0f0f_0f0f)]
 }
 
 /// Two bits for each of 32 quants, a byte each.
 #[inline(always)]
-fn two_bits_of_piece(words: [u32; RUNS]) -> [[u32; 4]; RUNS] {
-    words.map(|word| [0, 1, 2, 3].map(|t| two_bits(word, t)))
+fn two_bits(words: [u32; 2]) -> [[u32; 4]; RUNS] {
+    words.map(|word| [0, 1, 2, 3].map(|i| word >> (2 * i) & 0x0303_0303))
 }
 
 /// Adds two bits for each of 32 quants, from bit 4 on.
 #[inline(always)]
-fn with_two_high_bits(low: [[u32; 4]; RUNS], high: [u32; RUNS]) -> [[u32; 4]; RUNS] {
+fn with_two_high_bits(low: [[u32; 4]; RUNS], high: [u32; 2]) -> [[u32; 4]; RUNS] {
     core::array::from_fn(|run| {
-        core::array::from_fn(|t| low[run][t] | HighBits::two(t as u32).shifted(high[run]))
+        core::array::from_fn(|i| low[run][i] | shifted(high[run], 4 - 2 * i as i32) & 0x3030_3030)
     })
 }
 
@@ -360,8 +282,16 @@ fn with_two_high_bits(low: [[u32; 4]; RUNS], high: [u32; RUNS]) -> [[u32; 4]; RU
 #[inline(always)]
 fn with_high_bit<const BIT: u32>(low: [[u32; 4]; RUNS], high: u32) -> [[u32; 4]; RUNS] {
     core::array::from_fn(|run| {
-        core::array::from_fn(|t| low[run][t] | HighBits::one::<BIT>(run as u32, t as u32).shifted(high))
+        core::array::from_fn(|i| {
+            low[run][i] | shifted(high, BIT as i32 - (4 * run + i) as i32) & (0x0101_0101 << BIT)
+        })
     })
+}
+
+/// Shifted to the left, or to the right by the amount negated.
+#[inline(always)]
+const fn shifted(word: u32, left: i32) -> u32 {
+    if left < 0 { word.wrapping_shr(left.unsigned_abs()) } else { word.wrapping_shl(left.unsigned_abs()) }
 }
 
 /// A head with six-bit numbers: both scales, and the two numbers of piece `index`.

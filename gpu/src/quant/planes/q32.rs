@@ -2,9 +2,9 @@
 
 #[cfg(not(target_arch = "nvptx64"))]
 use super::pack::{BlockPlanes, ones, two_scales};
-use super::{Pieces, Planes, RUNS, Run, SIGNED, four_bits_of_piece, runs, staged, with_high_bit};
+use super::{Pieces, Planes, RUNS, Run, SIGNED, four_bits, runs, with_high_bit};
 use crate::quant::{BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0, Format, f16};
-use crate::simt::{Global, Shared, Simt};
+use crate::simt::{Global, Simt};
 
 /// The 4-bit quants and the head of a block.
 ///
@@ -63,27 +63,7 @@ impl Pieces for BlockQ4_0 {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, scale): Self::Words, index: u32) -> [Run; RUNS] {
-        centred::<Self, _>(s, index, four_bits_of_piece(quants), scale)
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { staged::four_bit(s, quants, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        _: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words = unsafe { ([0; 4], staged::head::<Self, _, _>(s, heads, piece)) };
-        staged::scales::<Self, _>(s, words, piece)
+        centred::<Self, _>(s, index, four_bits(quants), scale)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -108,27 +88,7 @@ impl Pieces for BlockQ4_1 {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, head): Self::Words, index: u32) -> [Run; RUNS] {
-        above_minimum(s, index, four_bits_of_piece(quants), head)
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { staged::four_bit(s, quants, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        _: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words = unsafe { ([0; 4], staged::head::<Self, _, _>(s, heads, piece)) };
-        staged::scales::<Self, _>(s, words, piece)
+        above_minimum(s, index, four_bits(quants), head)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -154,33 +114,7 @@ impl Pieces for BlockQ5_0 {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, ((quants, scale), high): Self::Words, index: u32) -> [Run; RUNS] {
-        centred::<Self, _>(s, index, with_high_bit::<4>(four_bits_of_piece(quants), high), scale)
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(
-        s: S,
-        quants: Shared<u8>,
-        high: Shared<u8>,
-        piece: u32,
-        t: u32,
-    ) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { staged::with_one_bit::<4, _>(s, staged::four_bit(s, quants, piece, t), high, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        _: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words = unsafe { (([0; 4], staged::head::<Self, _, _>(s, heads, piece)), 0) };
-        staged::scales::<Self, _>(s, words, piece)
+        centred::<Self, _>(s, index, with_high_bit::<4>(four_bits(quants), high), scale)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -207,33 +141,7 @@ impl Pieces for BlockQ5_1 {
 
     #[inline(always)]
     fn unpack<S: Simt>(s: S, ((quants, head), high): Self::Words, index: u32) -> [Run; RUNS] {
-        above_minimum(s, index, with_high_bit::<4>(four_bits_of_piece(quants), high), head)
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(
-        s: S,
-        quants: Shared<u8>,
-        high: Shared<u8>,
-        piece: u32,
-        t: u32,
-    ) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { staged::with_one_bit::<4, _>(s, staged::four_bit(s, quants, piece, t), high, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        _: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words = unsafe { (([0; 4], staged::head::<Self, _, _>(s, heads, piece)), 0) };
-        staged::scales::<Self, _>(s, words, piece)
+        above_minimum(s, index, with_high_bit::<4>(four_bits(quants), high), head)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]
@@ -264,26 +172,6 @@ impl Pieces for BlockQ8_0 {
     #[inline(always)]
     fn unpack<S: Simt>(s: S, (quants, scale): Self::Words, index: u32) -> [Run; RUNS] {
         runs(index, quants, [s.f32_from_f16(scale); RUNS], [0.0; RUNS])
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn quarter<S: Simt>(s: S, quants: Shared<u8>, _: Shared<u8>, piece: u32, t: u32) -> [u32; RUNS] {
-        // SAFETY: the caller's.
-        unsafe { staged::eight_bit(s, quants, piece, t) }
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn staged_scales<S: Simt>(
-        s: S,
-        _: Shared<u8>,
-        heads: Shared<u8>,
-        piece: u32,
-    ) -> [(f32, f32); RUNS] {
-        // SAFETY: the caller's.
-        let words = unsafe { ([[0; 4]; RUNS], staged::head::<Self, _, _>(s, heads, piece)) };
-        staged::scales::<Self, _>(s, words, piece)
     }
 
     #[cfg(not(target_arch = "nvptx64"))]

@@ -59,74 +59,6 @@ impl<S: Simt, B: Pieces> Kernel<S> for ReadPieces<B> {
     }
 }
 
-/// `out[i]` = `scale * (q - OFFSET) - min` of the row's blocks from `first` on, whose planes are copied to shared
-/// memory, a quarter of a piece a thread.
-#[derive(Clone, Copy)]
-struct ReadStaged<B> {
-    out: Global<f32>,
-    row: Global<u8>,
-    blocks: u32,
-    first: u32,
-    format: PhantomData<fn() -> B>,
-}
-
-impl<B: Pieces> Contract for ReadStaged<B> {
-    const NAME: &'static str = "read_staged";
-    const EXPECTATIONS: Expectations =
-        Expectations { instructions: &[], registers: 255, local_memory: false };
-
-    fn launch(&self) -> Launch {
-        let shared_bytes = Planes::of(B::FORMAT).offsets(self.blocks).row;
-        Launch { grid: Dim3::linear(1), threads: THREADS, shared_bytes }
-    }
-}
-
-impl<S: Simt, B: Pieces> Kernel<S> for ReadStaged<B> {
-    unsafe fn run(self, s: S) {
-        let (planes, at) = (Planes::of(B::FORMAT), Planes::of(B::FORMAT).offsets(self.blocks));
-        let staged = s.shared::<u8>();
-        for word in (s.thread()..at.row / 4).step_by(THREADS as usize) {
-            // SAFETY: a word of the row, which is as long as the shared memory.
-            unsafe {
-                let value: u32 = s.load_global_constant(self.row.cast().at(u64::from(word)));
-                s.store_shared(staged.cast().at(word), value);
-            }
-        }
-        s.barrier();
-        let from = |plane: u32, bytes: u32| staged.at(plane + self.first * bytes);
-        let (quants, high) = (from(0, planes.quants), from(at.high, planes.high));
-        let (scales, heads) = (from(at.scales, planes.scales), from(at.heads, planes.heads));
-        let pieces = (self.blocks - self.first) * pieces_of::<B>();
-        for quarter in (s.thread()..4 * pieces).step_by(THREADS as usize) {
-            let (piece, t) = (quarter / 4, quarter % 4);
-            let index = self.first * pieces_of::<B>() + piece;
-            // SAFETY: the piece is one of the row's, copied before the barrier; each element is of one quarter.
-            unsafe {
-                let four = B::quarter(s, quants, high, piece, t);
-                let scales = B::staged_scales(s, scales, heads, piece);
-                let whole = B::piece(s, self.row, self.blocks, index);
-                for (run, whole) in whole.into_iter().enumerate() {
-                    let signed = if B::OFFSET == SIGNED { 0x8080_8080 } else { 0 };
-                    assert_eq!(
-                        four[run] ^ signed,
-                        whole.quants[t as usize],
-                        "piece {piece}, quarter {t}, run {run}"
-                    );
-                    let ((scale, min), zero) = (scales[run], 0.0_f32);
-                    let whole_min = if B::OWN_MIN { whole.min } else { zero };
-                    assert_eq!(scale.to_bits(), whole.scale.to_bits(), "piece {piece}, run {run}");
-                    assert_eq!(min.to_bits(), whole_min.to_bits(), "piece {piece}, run {run}");
-                    for (j, q) in four[run].to_le_bytes().into_iter().enumerate() {
-                        let value = s.fma(scale, f32::from(q) - B::OFFSET as f32, -min);
-                        let element = u64::from(32 * piece + 4 * t) + 16 * run as u64 + j as u64;
-                        s.store_global(self.out.at(element), value);
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// `out[i]` = number `i` of the row, eight a thread.
 #[derive(Clone, Copy)]
 struct ReadNumbers<B> {
@@ -227,35 +159,6 @@ fn pieces_are_what_dequantize_says_and_every_byte_is_loaded_for_one() {
         with_block!(format, quantized B => {
             for (seed, (rows, blocks)) in [(1, 1), (3, 5), (2, 16), (1, 33)].into_iter().enumerate() {
                 check::<B>(rows, blocks, 100 * u64::from(format.id()) + seed as u64);
-            }
-        }, else {});
-    }
-}
-
-#[test]
-fn quarters_of_staged_planes_are_what_the_pieces_are() {
-    fn check<B: Pieces>(blocks: usize, first: usize, seed: u64) {
-        let what = format!("{}, {blocks} blocks from {first} on, seed {seed}", B::FORMAT);
-        let bytes = random_bytes(blocks * size_of::<B>(), seed);
-        let mut memory = Memory::new();
-        let row = memory.input("row", &pack::<B>(&bytes, 1));
-        let out = memory.output("out", (blocks - first) * B::FORMAT.block_elements());
-        let (blocks, from) = (blocks as u32, first as u32);
-        let kernel = ReadStaged::<B> { out, row, blocks, first: from, format: PhantomData };
-        Emulator::new().launch(&mut memory, kernel).unwrap();
-        memory.check_written_once(out).unwrap();
-        let expected = values(B::FORMAT, &bytes[first * size_of::<B>()..]);
-        assert!(
-            expected.iter().filter(|x| x.is_finite() && **x != 0.0).count() * 2 > expected.len(),
-            "{what}"
-        );
-        assert_equal(&what, &memory.values(out), &expected);
-    }
-
-    for format in Format::ALL {
-        with_block!(format, quantized B => {
-            for (seed, (blocks, first)) in [(1, 0), (9, 0), (17, 3)].into_iter().enumerate() {
-                check::<B>(blocks, first, 100 * u64::from(format.id()) + 50 + seed as u64);
             }
         }, else {});
     }

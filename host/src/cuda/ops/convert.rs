@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use gpu::product::activations::MOST_COLUMNS;
 use gpu::product::convert::Converted;
-use gpu::product::{AsF16, AsF16Panels, AsF16Pieces, AsQ8, Convert, F16PieceByte, PanelF16};
+use gpu::product::{AsF16, AsF16Panels, AsF16Slabs, AsQ8, Convert, PanelF16, SlabF16};
 use gpu::simt::Global;
 use half::f16;
 
@@ -38,17 +38,17 @@ pub fn convert_f16_panels(
     launch::<AsF16Panels>(queue, &out, size_of::<PanelF16>(), &input, shape)
 }
 
-/// Rounds `rows × width` f32 to rows of f16 in pieces ([`gpu::product::activations`]).
+/// Rounds `rows × width` f32 to f16 in [slabs](gpu::product::slabs).
 ///
 /// # Errors
 /// As [`convert_f16`], with a multiple of 32.
-pub fn convert_f16_pieces(
+pub fn convert_f16_slabs(
     queue: &impl Queue,
-    out: ViewMut<'_, F16PieceByte>,
+    out: ViewMut<'_, SlabF16>,
     input: View<'_, f32>,
     shape: [usize; 2],
 ) -> Result<(), Error> {
-    launch::<AsF16Pieces>(queue, &out, size_of::<F16PieceByte>(), &input, shape)
+    launch::<AsF16Slabs>(queue, &out, size_of::<SlabF16>(), &input, shape)
 }
 
 /// Quantizes `rows × width` f32 to rows of q8 ([`gpu::product::activations`]).

@@ -14,7 +14,7 @@ use crate::cuda::{Error, Queue, View};
 /// # Errors
 /// [`Error::Contract`] unless `gate` and `up` have `(rows - 1) · stride + width` elements (none if there
 /// are no rows), `stride` is at least the width and a multiple of 4, the width is a multiple of 4 (f16:
-/// 8, f16 in pieces and q8: 32), all are aligned to 16 bytes and there are fewer than 2^31 rows; those of a launch.
+/// 8, f16 in slabs and q8: 32), all are aligned to 16 bytes and there are fewer than 2^31 rows; those of a launch.
 pub fn gated<O: RowsMut>(
     queue: &impl Queue,
     out: O,

@@ -39,7 +39,7 @@ pub use attention::{
 pub use attn_decode::{AttnShape, attn_decode};
 pub use block_sum::block_sum;
 pub use cache::Cache;
-pub use convert::{convert_f16, convert_f16_panels, convert_f16_pieces, convert_q8};
+pub use convert::{convert_f16, convert_f16_panels, convert_f16_slabs, convert_q8};
 pub use embed::embed;
 pub use gated::gated;
 pub use matmul_f16::matmul_f16;

@@ -20,8 +20,8 @@ pub struct Delta<'a> {
 /// divided by its root mean square, times `weight`.
 ///
 /// # Errors
-/// [`Error::Contract`] unless all have that many elements, the width is a multiple of 4 (f16: 8, f16 in pieces and q8: 32)
-/// from 1 to 16,384, all are aligned to 16 bytes and there are fewer than 2^31 rows; those of a
+/// [`Error::Contract`] unless all have that many elements, the width is a multiple of 4 (f16: 8, f16 in slabs
+/// and q8: 32) from 1 to 16,384, all are aligned to 16 bytes and there are fewer than 2^31 rows; those of a
 /// launch.
 pub fn residual_norm<O: RowsMut>(
     queue: &impl Queue,

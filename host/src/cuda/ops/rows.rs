@@ -1,6 +1,6 @@
 //! Rows of activations that a kernel writes, in each of their forms.
 
-use gpu::product::{Activations, AsF16, AsF16Panels, AsF16Pieces, AsF32, AsQ8, F16PieceByte, PanelF16};
+use gpu::product::{Activations, AsF16, AsF16Panels, AsF16Slabs, AsF32, AsQ8, PanelF16, SlabF16};
 use gpu::simt::{Contract, Global};
 use half::f16;
 
@@ -8,8 +8,7 @@ use super::Check;
 use crate::cuda::{Error, ViewMut};
 
 /// Rows of activations for a kernel to write, by their elements: f32, f16, f16 in
-/// [panels](gpu::product::panels), or bytes for the rows of [`F16PieceRow`](gpu::product::F16PieceRow) and of
-/// [`Q8Row`](gpu::product::Q8Row).
+/// [panels](gpu::product::panels) or [slabs](gpu::product::slabs), or bytes for the rows of [`Q8Row`](gpu::product::Q8Row).
 pub trait RowsMut {
     /// What a kernel stores them as.
     type Kind: Activations;
@@ -37,7 +36,7 @@ rows! {
     f32 => AsF32,
     f16 => AsF16,
     PanelF16 => AsF16Panels,
-    F16PieceByte => AsF16Pieces,
+    SlabF16 => AsF16Slabs,
     u8 => AsQ8,
 }
 

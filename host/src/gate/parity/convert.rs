@@ -1,7 +1,7 @@
-//! `convert_f16`, `convert_f16_panels`, `convert_f16_pieces` and `convert_q8` against the rounding that they promise,
+//! `convert_f16`, `convert_f16_panels`, `convert_f16_slabs` and `convert_q8` against the rounding that they promise,
 //! to the bit.
 
-use gpu::product::{F16PieceByte, PanelF16};
+use gpu::product::{PanelF16, SlabF16};
 use half::f16;
 
 use super::Parity;
@@ -18,8 +18,8 @@ pub enum Convert {
     F16,
     /// To f16 in panels.
     Panels,
-    /// To f16 in pieces.
-    Pieces,
+    /// To f16 in slabs.
+    Slabs,
     /// To 8-bit quants.
     Q8,
 }
@@ -28,14 +28,14 @@ impl Parity for Convert {
     const FAMILY: &'static str = "convert";
 
     fn all() -> Vec<Self> {
-        vec![Self::F16, Self::Panels, Self::Pieces, Self::Q8]
+        vec![Self::F16, Self::Panels, Self::Slabs, Self::Q8]
     }
 
     fn kernel(&self) -> String {
         match self {
             Self::F16 => "convert_f16".to_owned(),
             Self::Panels => "convert_f16_panels".to_owned(),
-            Self::Pieces => "convert_f16_pieces".to_owned(),
+            Self::Slabs => "convert_f16_slabs".to_owned(),
             Self::Q8 => "convert_q8".to_owned(),
         }
     }
@@ -63,12 +63,11 @@ impl Parity for Convert {
                     })?;
                     (PanelF16::values(&out, shape), halves())
                 }
-                Self::Pieces => {
-                    let out =
-                        trial.output(&case, F16PieceByte::elements(rows, width), 16, |queue, out| {
-                            Ok(ops::convert_f16_pieces(queue, out, input.view(), shape)?)
-                        })?;
-                    (F16PieceByte::values(&out, shape), halves())
+                Self::Slabs => {
+                    let out = trial.output(&case, SlabF16::elements(rows, width), 16, |queue, out| {
+                        Ok(ops::convert_f16_slabs(queue, out, input.view(), shape)?)
+                    })?;
+                    (SlabF16::values(&out, shape), halves())
                 }
                 Self::Q8 => {
                     let out = trial.output(&case, Q8::elements(rows, width), 16, |queue, out| {

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use gpu::activation::Gate;
-use gpu::product::{F16PieceByte, PanelF16};
+use gpu::product::{PanelF16, SlabF16};
 use half::f16;
 
 use super::Parity;
@@ -87,7 +87,7 @@ pub type GatedF32 = Gated<f32>;
 pub type GatedF16 = Gated<f16>;
 /// The kernel that writes f16 in panels.
 pub type GatedPanels = Gated<PanelF16>;
-/// The kernel that writes f16 in pieces.
-pub type GatedPieces = Gated<F16PieceByte>;
+/// The kernel that writes f16 in slabs.
+pub type GatedSlabs = Gated<SlabF16>;
 /// The kernel that writes 8-bit quants.
 pub type GatedQ8 = Gated<Q8>;

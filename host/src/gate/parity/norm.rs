@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use gpu::product::{F16PieceByte, PanelF16};
+use gpu::product::{PanelF16, SlabF16};
 use half::f16;
 
 use super::Parity;
@@ -168,7 +168,7 @@ pub type NormF32 = Norm<f32>;
 pub type NormF16 = Norm<f16>;
 /// The kernel that writes f16 in panels.
 pub type NormPanels = Norm<PanelF16>;
-/// The kernel that writes f16 in pieces.
-pub type NormPieces = Norm<F16PieceByte>;
+/// The kernel that writes f16 in slabs.
+pub type NormSlabs = Norm<SlabF16>;
 /// The kernel that writes 8-bit quants.
 pub type NormQ8 = Norm<Q8>;

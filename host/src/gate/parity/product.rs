@@ -11,7 +11,7 @@ use super::{Parity, suffix};
 use crate::cuda::ops::{self, PlaneMatrix};
 use crate::cuda::{Error, Noted, Queue, View, ViewMut};
 use crate::gate::bounds::{EPSILON, FIRST_ORDER, roundings_of_a_product, tensor_core_product};
-use crate::gate::form::in_panels;
+use crate::gate::form::in_tiles;
 use crate::gate::guarded::Guarded;
 use crate::gate::matrix::{Matrix, Rows};
 use crate::gate::random::normals;
@@ -116,9 +116,9 @@ impl<const REGISTERS: usize> Parity for MatmulWgmma<REGISTERS> {
                 ops::matmul_f16_wgmma_by::<REGISTERS>(queue, out, input, weights, bias, [m, n, k])
             };
             let operands = Operands {
-                input: &in_panels(&rows.elements, [m, k]),
+                input: &in_tiles(&rows.elements, [m, k]),
                 rows: &rows.values,
-                weights: &in_panels(&halves, [n, k]),
+                weights: &in_tiles(&halves, [n, k]),
                 matrix: &matrix,
             };
             operands.play(trial, m, launch)?;

@@ -1,7 +1,7 @@
 //! `attn_decode` and `attn_combine` against f64.
 
 use gpu::attention::{KvPlace, Scaling, Sight};
-use gpu::product::{F16PieceByte, PanelF16};
+use gpu::product::{PanelF16, SlabF16};
 use half::f16;
 
 use super::Parity;
@@ -329,8 +329,8 @@ pub enum StepAttention {
     CombineF16,
     /// To f16 in panels.
     CombinePanels,
-    /// To f16 in pieces.
-    CombinePieces,
+    /// To f16 in slabs.
+    CombineSlabs,
     /// To 8-bit quants.
     CombineQ8,
 }
@@ -340,7 +340,7 @@ impl Parity for StepAttention {
 
     fn all() -> Vec<Self> {
         let decode = PREFILL_HEAD_SIZES.into_iter().map(Self::Decode);
-        let halves = [Self::CombineF16, Self::CombinePanels, Self::CombinePieces];
+        let halves = [Self::CombineF16, Self::CombinePanels, Self::CombineSlabs];
         decode.chain([Self::CombineF32]).chain(halves).chain([Self::CombineQ8]).collect()
     }
 
@@ -351,7 +351,7 @@ impl Parity for StepAttention {
             Self::CombineF32 => "attn_combine_f32".to_owned(),
             Self::CombineF16 => "attn_combine_f16".to_owned(),
             Self::CombinePanels => "attn_combine_f16_panels".to_owned(),
-            Self::CombinePieces => "attn_combine_f16_pieces".to_owned(),
+            Self::CombineSlabs => "attn_combine_f16_slabs".to_owned(),
             Self::CombineQ8 => "attn_combine_q8".to_owned(),
         }
     }
@@ -366,7 +366,7 @@ impl Parity for StepAttention {
                 match self {
                     Self::CombineF16 => problem.play::<f16, Q>(trial)?,
                     Self::CombinePanels => problem.play::<PanelF16, Q>(trial)?,
-                    Self::CombinePieces => problem.play::<F16PieceByte, Q>(trial)?,
+                    Self::CombineSlabs => problem.play::<SlabF16, Q>(trial)?,
                     Self::CombineQ8 => problem.play::<Q8, Q>(trial)?,
                     _ => problem.play::<f32, Q>(trial)?,
                 }
