@@ -72,9 +72,13 @@ fn session_of<M: Queues + 'static>(
     context: usize,
     sequences: usize,
 ) -> Session {
-    // Steps have no wgmma: the emulator would play 128 rows for each.
-    let step = if kind == ActivationKind::F16Wgmma { ActivationKind::F16 } else { kind };
-    let options = GpuOptions::steady(kind, step);
+    let options = match kind {
+        // Steps have no wgmma: the emulator would play 128 rows for each.
+        ActivationKind::F16Wgmma => GpuOptions::steady(kind, ActivationKind::F16),
+        // Its kernels are for steps.
+        ActivationKind::F16SplitK => GpuOptions::steady(ActivationKind::F16, kind),
+        kind => GpuOptions::steady(kind, kind),
+    };
     let model = Arc::clone(&loaded.model);
     let backend = GpuBackend::new(machine.fresh(), model, options, &mut |_, _| ()).unwrap();
     Session::with_sequences(Box::new(backend), context, sequences).unwrap()
@@ -89,7 +93,7 @@ fn prefill(session: &mut Session, sequence: usize, tokens: &[u32], batch: usize)
 fn kinds(machine: &impl Machine) -> Vec<ActivationKind> {
     let mut kinds = vec![ActivationKind::F16, ActivationKind::Q8];
     if has_wgmma(machine, "ActivationKind::F16Wgmma") {
-        kinds.push(ActivationKind::F16Wgmma);
+        kinds.extend([ActivationKind::F16Wgmma, ActivationKind::F16SplitK]);
     }
     kinds
 }

@@ -17,15 +17,19 @@ use lanemap::profile::{Bound, Plan, Profile, Report, Task, on_device, on_emulato
 use support::loaded::Loaded;
 use support::tiny::{Spec, Tiny};
 
-const KINDS: [ActivationKind; 3] = [ActivationKind::F16, ActivationKind::F16Wgmma, ActivationKind::Q8];
+const KINDS: [ActivationKind; 4] =
+    [ActivationKind::F16, ActivationKind::F16Wgmma, ActivationKind::F16SplitK, ActivationKind::Q8];
 
 fn plan(task: Task, depth: usize) -> Plan {
     Plan { task, depth, batch: None, repetitions: 2 }
 }
 
 fn emulated(loaded: &Loaded, plan: &Plan, kind: ActivationKind) -> Profile {
-    let step = if kind == ActivationKind::F16Wgmma { ActivationKind::F16 } else { kind };
-    let options = GpuOptions::steady(kind, step);
+    let options = match kind {
+        ActivationKind::F16Wgmma => GpuOptions::steady(kind, ActivationKind::F16),
+        ActivationKind::F16SplitK => GpuOptions::steady(ActivationKind::F16, kind),
+        kind => GpuOptions::steady(kind, kind),
+    };
     on_emulator(&loaded.model, options, plan, &mut |_| ()).unwrap()
 }
 

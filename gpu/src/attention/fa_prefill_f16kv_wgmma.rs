@@ -25,9 +25,12 @@
 //! ```text
 //! products, begun                         the warps, meanwhile
 //! S(next) = Q · Kᵀ, both from memory      wait for S(next)
-//! O += P(this) · V                        S(next) is masked, its maximum taken, its powers too
-//!                                         wait for O; O on the new scale; P(next)
+//! O += P(this) · V                        S(next) is masked, its maximum taken, the first rows' powers too
+//!                                         wait for O; O on the new scale; the other rows' powers; P(next)
 //! ```
+//!
+//! After a tile of rows' last tile comes the first one of the block's next rows in the same way: its S is begun with
+//! the last product of the rows before, whose O is stored when that is done.
 //!
 //! So a warp group's powers are computed while its own second product runs. And the two groups take turns at
 //! beginning their products: while one computes powers, the tensor cores work for the other.
@@ -49,12 +52,12 @@
 //!
 //! One barrier of the block, after the barriers in memory have been initialized; from then on those alone.
 //!
-//! The four warps that copy take the stages of K and V by turns, and each a quarter of Q's rows; they all
-//! wait for every stage to be given back. A warp says that a stage is full when its copies into it have
-//! ended, and has no others until then; so up to four stages are under way. It is `cp.async` that copies,
-//! because rows of a head are not neighbours in the cache, and that writes as ordinary stores do: hence the
-//! fence between the proxies. Each warp gives a stage back when its group's product is done. So while a
-//! tile's last sums are stored, the next one's Q, K and V are on their way.
+//! Each of the four warps that copy has a quarter of the rows of every stage; those of Q go with the first K. A warp
+//! says that its part of a stage is there when it has begun to copy the next one: so the copies of two stages are under
+//! way, and stages become full in their order. Who has waited for the next K need not wait for V. It is `cp.async` that
+//! copies, because rows of a head are not neighbours in the cache, and that writes as ordinary stores do: hence the
+//! fence between the proxies. Each warp that multiplies gives a stage back when its group's product is done. So while
+//! a tile's last sums are stored, the next one's Q, K and V are on their way.
 //!
 //! The groups' turns are named barriers: a group waits at its own, where the other one arrives when it has
 //! begun its products. Nothing but the time depends on them.
@@ -102,7 +105,7 @@ const WARP_ROWS: u32 = GROUP_ROWS / GROUP_WARPS;
 /// Rows of a block.
 const TILE_Q: u32 = CONSUMERS / GROUP_WARPS * GROUP_ROWS;
 /// Rows of Q that a copying warp copies.
-const QUARTER: u32 = TILE_Q / PRODUCERS;
+const QUARTER_Q: u32 = TILE_Q / PRODUCERS;
 /// Columns of P, rows of V, that a product takes.
 const STEP: u32 = 16;
 /// Products of a P with the most columns.
@@ -148,6 +151,25 @@ struct Rows<const OUT: usize> {
     out: [f32; OUT],
 }
 
+impl<const OUT: usize> Rows<OUT> {
+    /// Before the first tile.
+    const NONE: Self = Self { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [0.0; OUT] };
+}
+
+/// Whether the tiles of keys of these rows can follow others' without a break: there are some, and P in one part will
+/// do.
+const fn flows(place: Place) -> bool {
+    place.tiles.0 < place.tiles.1 && !place.few
+}
+
+/// What a tile does to a lane's two rows.
+struct Rise {
+    /// The new maxima as exponents of 2, negative: what to add to a scaled score.
+    offsets: [f32; 2],
+    /// What O and the sum are to be multiplied with.
+    factors: [f32; 2],
+}
+
 /// P of a warp group as left operands, 16 columns each.
 type Operands = [[u32; 4]; MOST_STEPS];
 
@@ -162,6 +184,8 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
 {
     /// Panels side by side.
     const PANELS: u32 = HEAD_SIZE.div_ceil(PANEL_COLUMNS);
+    /// Positions of a tile that a copying warp copies.
+    const QUARTER_KV: u32 = TILE_KV / PRODUCERS;
     /// Bytes of a panel of positions, of a stage, and of the queries.
     const PANEL_BYTES: u32 = TILE_KV * ROW_BYTES;
     const STAGE_BYTES: u32 = Self::PANELS * Self::PANEL_BYTES;
@@ -176,9 +200,9 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         let room =
             MOST_BYTES - Self::QUERY_STAGES * Self::QUERY_BYTES - Ring::barrier_bytes(Self::QUERY_STAGES);
         let fit = room / (Self::STAGE_BYTES + Ring::barrier_bytes(1));
-        // A copying warp calls its part of Q full with its first stage of the tile, among the first four; these must
-        // not wait for stages of the same tile.
-        assert!(fit >= PRODUCERS);
+        // Keys are called full when values are being copied into the stage after theirs, and are waited for before
+        // the values of two tiles before are given back: five stages.
+        assert!(fit >= 5);
         if fit < MOST_STAGES { fit } else { MOST_STAGES }
     };
     /// Products of P and V in a tile.
@@ -228,18 +252,18 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
-            // The maximum of two rows in each tile, their sums at the end: two steps each. A tile stands three
-            // times: the first, the others, and by itself.
-            Occurrence::new("shfl.sync.bfly", Count::Exactly(3 * 4 + 4)),
+            // The maximum of two rows in each tile, their sums at the end: two steps each. Both stand three times: the
+            // first tile, the others, and by itself; the end in between, the last one, and by itself.
+            Occurrence::new("shfl.sync.bfly", Count::Exactly(3 * 4 + 3 * 4)),
             // Each begins S; O too, but the last one apart from the loop, and by itself in two parts.
             Occurrence::new("wgmma.mma_async", Count::Exactly(3 * HEAD_SIZE / STEP + 4 * Self::STEPS as u32)),
-            // A stage of K and V is called full, with Q's stage before it, or Q's alone.
-            Occurrence::new("cp.async.wait_group", Count::Exactly(3)),
-            Occurrence::new("fence.proxy.async", Count::Exactly(3)),
+            // A stage is called full while the next one is copied, and the last one of all.
+            Occurrence::new("cp.async.wait_group", Count::Exactly(2)),
+            Occurrence::new("fence.proxy.async", Count::Exactly(2)),
             Occurrence::new("setmaxnreg.inc", Count::Exactly(1)),
             Occurrence::new("setmaxnreg.dec", Count::Exactly(1)),
-            // The block's, and that of a turn; the first turn is given before the loop, the others in it.
-            Occurrence::new("bar.sync", Count::Exactly(2)),
+            // The block's, that of a turn, and of the last one; the first turn is given before the loop, the others in it.
+            Occurrence::new("bar.sync", Count::Exactly(3)),
             Occurrence::new("bar.arrive", Count::Exactly(2)),
         ],
         registers: REGISTERS,
@@ -275,8 +299,9 @@ impl<S: Hopper, const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, cons
         // of 168 are as many as 128 each of 232, 232 and 40, so what is taken comes to be free.
         unsafe {
             if s.thread() == 0 {
+                // Nobody asks whether queries are there: the keys that come with them are.
                 queries.initialize(s, PRODUCERS, CONSUMERS);
-                cached.initialize(s, 1, CONSUMERS);
+                cached.initialize(s, PRODUCERS, CONSUMERS);
                 s.fence_mbarrier_init();
             }
             s.barrier();
@@ -294,8 +319,7 @@ impl<S: Hopper, const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, cons
 impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: usize>
     FaPrefillF16kvWgmma<HEAD_SIZE, TILE_KV, OUT, SCORES>
 {
-    /// Copies the block's queries and tiles into the rings: each warp a quarter of Q's rows, and of the stages of K
-    /// and V by turns every fourth. So several are under way, though each warp waits for its own.
+    /// Copies the block's queries and tiles into the rings: each warp a quarter of the rows.
     ///
     /// # Safety
     /// The rings have been initialized; all warps that copy do so.
@@ -303,52 +327,59 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     #[track_caller]
     unsafe fn produce<S: Hopper>(&self, s: S, mut queries: Ring, mut cached: Ring) {
         let own = s.warp() % PRODUCERS;
-        let (mut round, mut turn) = (0, 0);
+        // The barrier of the stage that was copied last: it is called full when the next one's copies are under way.
+        let mut last = None;
+        let mut round = 0;
         while let Some((head, place)) = self.place(s, round) {
             round += 1;
             let (first, end) = place.tiles;
             if first >= end {
                 continue;
             }
-            // SAFETY: a stage is written when it has been waited for, so all who read it have given it back; by this
-            // warp alone, as the turns tell, and of Q's stage the quarter of the rows that is its own. Stages, panels and
-            // quarters begin at multiples of 1024 bytes, the swizzle's period. A stage is called full after the
-            // copies into it were committed, with at most one group after Q's.
+            // SAFETY: a stage is written when it has been waited for, so all who read it have given it back; of each
+            // stage this warp writes the quarter of the rows that is its own. Stages, panels and quarters begin at
+            // multiples of 1024 bytes, the swizzle's period. A stage is called full after the copies into it were
+            // committed, with one group after them.
             unsafe {
                 queries.wait_empty(s);
                 let mut source = self.same().queried(head, place);
-                source.first += own * QUARTER;
-                let quarter = queries.stage().row(own * QUARTER, ROW_BYTES);
-                Self::stage::<S, QUARTER>(s, quarter, Self::QUERY_PANEL_BYTES, source);
-                s.copy_async_commit();
-                let mut begun = true;
+                source.first += own * QUARTER_Q;
+                let quarter = queries.stage().row(own * QUARTER_Q, ROW_BYTES);
+                // With the first keys, which are waited for after all.
+                Self::stage(s, quarter, Self::QUERY_PANEL_BYTES, source, QUARTER_Q);
+                queries.advance();
                 let copies = 2 * (end - first);
                 let mut i = 0;
                 while i < copies {
-                    // Every warp waits for every stage, also for those that others fill. A parity tells a phase
-                    // only from its neighbours: who has not seen the stage given back before may take an older
-                    // phase, which is over, for the one it needs, and copy over what is still read.
                     cached.wait_empty(s);
-                    if turn == own {
-                        let cache = if i % 2 == 0 { self.problem.keys } else { self.problem.values };
-                        let source = self.same().cached(cache, place, first + i / 2);
-                        Self::stage::<S, TILE_KV>(s, cached.stage(), Self::PANEL_BYTES, source);
-                        s.copy_async_commit();
-                        if begun {
-                            Self::fill::<S, 1>(s, queries.full_barrier());
-                            begun = false;
-                        }
-                        Self::fill::<S, 0>(s, cached.full_barrier());
-                    }
-                    turn = (turn + 1) % PRODUCERS;
+                    let cache = if i % 2 == 0 { self.problem.keys } else { self.problem.values };
+                    let mut source = self.same().cached(cache, place, first + i / 2);
+                    source.first += own * Self::QUARTER_KV;
+                    let quarter = cached.stage().row(own * Self::QUARTER_KV, ROW_BYTES);
+                    Self::stage(s, quarter, Self::PANEL_BYTES, source, Self::QUARTER_KV);
+                    Self::staged(s, &mut last, cached.full_barrier());
                     cached.advance();
                     i += 1;
                 }
-                if begun {
-                    Self::fill::<S, 0>(s, queries.full_barrier());
-                }
-                queries.advance();
             }
+        }
+        if let Some(last) = last {
+            // SAFETY: nothing has been copied since.
+            unsafe { Self::fill::<S, 0>(s, last) };
+        }
+    }
+
+    /// Ends a stage's copies as a group, and calls the stage before it full.
+    ///
+    /// # Safety
+    /// As [`fill`](Self::fill).
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn staged<S: Hopper>(s: S, last: &mut Option<Shared<u64>>, full: Shared<u64>) {
+        s.copy_async_commit();
+        if let Some(last) = last.replace(full) {
+            // SAFETY: the caller's.
+            unsafe { Self::fill::<S, 1>(s, last) };
         }
     }
 
@@ -369,21 +400,21 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         }
     }
 
-    /// Begins to copy `ROWS` rows into panels so many bytes apart, 16 bytes at a time; rows past the end become
+    /// Begins to copy so many rows into panels so many bytes apart, 16 bytes at a time; rows past the end become
     /// zero.
     ///
     /// # Safety
     /// Nobody uses the panels until the copies have been waited for; one warp does so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn stage<S: Hopper, const ROWS: u32>(s: S, panels: Shared<u8>, panel_bytes: u32, source: Source) {
+    unsafe fn stage<S: Hopper>(s: S, panels: Shared<u8>, panel_bytes: u32, source: Source, rows: u32) {
         // SAFETY: the caller's.
         unsafe {
             // Whole tiles do not ask for each row.
-            if source.first + ROWS <= source.end {
-                Self::stage_rows::<S, ROWS, true>(s, panels, panel_bytes, source);
+            if source.first + rows <= source.end {
+                Self::stage_rows::<S, true>(s, panels, panel_bytes, source, rows);
             } else {
-                Self::stage_rows::<S, ROWS, false>(s, panels, panel_bytes, source);
+                Self::stage_rows::<S, false>(s, panels, panel_bytes, source, rows);
             }
         }
     }
@@ -395,11 +426,12 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     /// As there.
     #[inline(always)]
     #[track_caller]
-    unsafe fn stage_rows<S: Hopper, const ROWS: u32, const WHOLE: bool>(
+    unsafe fn stage_rows<S: Hopper, const WHOLE: bool>(
         s: S,
         panels: Shared<u8>,
         panel_bytes: u32,
         source: Source,
+        rows: u32,
     ) {
         let chunks = HEAD_SIZE / CHUNK;
         // A power of 2, so that the eight rows after which the swizzle begins anew are a multiple of it.
@@ -413,7 +445,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         // Below 2^32 for every row that exists.
         let mut from = (source.first + row).wrapping_mul(source.stride).wrapping_add(source.column + column);
         let mut atom = 0;
-        while atom < ROWS {
+        while atom < rows {
             let mut down = row;
             while down < row + ATOM_ROWS {
                 let to = panel.at(chunk_in_panel(down, column % PANEL_COLUMNS)).at(atom * ROW_BYTES);
@@ -435,111 +467,158 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
     #[inline(always)]
     #[track_caller]
     unsafe fn consume<S: Hopper>(&self, s: S, mut queries: Ring, mut cached: Ring) {
+        let group = s.warp() / GROUP_WARPS;
+        // The first turn is the first group's, and so is the last one, which nobody uses.
+        if group == 1 {
+            s.barrier_arrive(TURNS, 2 * GROUP_LANES);
+        }
         let mut round = 0;
         while let Some((head, place)) = self.place(s, round) {
-            let mut rows = Rows { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [0.0; OUT] };
             // SAFETY: a group's rows of out are its own.
             unsafe {
+                if flows(place) {
+                    round = self.sweep(s, round, (head, place), &mut queries, &mut cached);
+                    continue;
+                }
+                let mut rows = Rows::NONE;
                 if place.tiles.0 < place.tiles.1 {
-                    queries.wait_full(s);
-                    if place.few {
-                        self.sweep_tile_by_tile(s, place, &queries, &mut cached, &mut rows);
-                    } else {
-                        self.sweep(s, place, &queries, &mut cached, &mut rows);
-                    }
+                    self.sweep_tile_by_tile(s, place, &queries, &mut cached, &mut rows);
                     queries.advance();
                 }
-                self.finish(s, &mut rows);
-                self.store(s, head, place, &rows);
+                self.store(s, (head, place.first_row), rows.sum, &rows.out);
             }
             round += 1;
         }
+        if group == 0 {
+            s.barrier_named(TURNS, 2 * GROUP_LANES);
+        }
     }
 
-    /// The tiles, each one's powers computed while the product of the one before with V runs.
+    /// On to the next tile of keys of the same rows, or the first one of the next rows that [flow](flows); says
+    /// whether these are others. `None`, and the round of the next rows, if there are none that flow.
+    #[inline(always)]
+    fn follow<S: Hopper>(
+        &self,
+        s: S,
+        round: &mut u32,
+        rows: &mut (u32, Place),
+        tile: &mut u32,
+    ) -> Option<bool> {
+        *tile += 1;
+        if *tile < rows.1.tiles.1 {
+            return Some(false);
+        }
+        *round += 1;
+        let next = self.place(s, *round)?;
+        if !flows(next.1) {
+            return None;
+        }
+        *rows = next;
+        *tile = next.1.tiles.0;
+        Some(true)
+    }
+
+    /// The tiles of these rows and of all that follow them and flow, each one's powers computed while the product of
+    /// the one before with V runs, also where other rows begin. The first round of which nothing has been done.
     ///
     /// # Safety
-    /// There is a tile; all lanes of both warp groups do so, and the queries' stage is full.
+    /// The rows, those of `round`, flow; all lanes of both warp groups do so.
     #[inline(always)]
     #[track_caller]
     unsafe fn sweep<S: Hopper>(
         &self,
         s: S,
-        place: Place,
-        queries: &Ring,
+        mut round: u32,
+        mut of: (u32, Place),
+        queries: &mut Ring,
         cached: &mut Ring,
-        rows: &mut Rows<OUT>,
-    ) {
-        let (first, end) = place.tiles;
+    ) -> u32 {
         let (mut keys, mut values) = (*cached, *cached);
         values.advance();
         let group = s.warp() / GROUP_WARPS;
         let (own_turn, other_turn) = (TURNS + group, TURNS + (group ^ 1));
         let mut scores = [0.0; SCORES];
-        // SAFETY: `keys` and `values` go through the stages of their own, each waited for before it is read. At most
-        // two groups of products are under way, S and then O: keys are given back when at most the younger is, values
-        // when none is, queries after the last S. Nobody touches scores, O or P before the products that use
-        // them are done. Panels begin at multiples of 1024 bytes, as descriptors of the swizzle want.
+        let mut rows = Rows::NONE;
+        // `of` is whose the scores are, and this whose O is.
+        let mut summed = (of.0, of.1.first_row);
+        let mut tile = of.1.tiles.0;
+        // SAFETY: `keys` and `values` go through the stages of their own; before they are read they have been waited
+        // for, or the keys behind them, and queries are there with the first keys. At most two groups of products are
+        // under way, S and then O: keys are given back when at most the younger is, values when none is, queries
+        // after the last S. Nobody touches scores, O or P before the products that use them are done. Panels begin at
+        // multiples of 1024 bytes, as descriptors of the swizzle want. A group's rows of out are its own.
         unsafe {
             keys.wait_full(s);
             s.wgmma_fence();
             Self::begin_scores(s, queries, keys.stage(), &mut scores);
             s.wgmma_wait::<0>();
             Self::give_back(s, &keys);
-            if first + 1 == end {
+            if tile + 1 == of.1.tiles.1 {
                 Self::give_back(s, queries);
             }
-            // O is zero, on whatever scale.
-            let _ = self.softmax(s, place, first, &mut scores, rows);
+            // O has not begun, on whatever scale.
+            let _ = self.softmax(s, of.1, tile, &mut scores, &mut rows);
             let mut p = operands(s, &scores);
-
-            // The first turn is the first group's.
-            if group == 1 && first + 1 < end {
-                s.barrier_arrive(other_turn, 2 * GROUP_LANES);
-            }
-            let mut tile = first + 1;
-            if tile < end {
+            // Whether O has sums of these rows.
+            let mut begun = false;
+            let mut next = self.follow(s, &mut round, &mut of, &mut tile);
+            if next.is_some() {
                 keys.skip();
                 keys.wait_full(s);
             }
-            while tile < end {
-                values.wait_full(s);
+            while let Some(others) = next {
+                if others {
+                    queries.advance();
+                }
                 s.barrier_named(own_turn, 2 * GROUP_LANES);
                 s.wgmma_fence();
                 Self::begin_scores(s, queries, keys.stage(), &mut scores);
-                Self::begin_out(s, &p, values.stage(), &mut rows.out);
-                // The second group's last turn is followed by none.
-                if group == 0 || tile + 1 < end {
-                    s.barrier_arrive(other_turn, 2 * GROUP_LANES);
-                }
+                Self::begin_out(s, &p, values.stage(), &mut rows.out, begun);
+                s.barrier_arrive(other_turn, 2 * GROUP_LANES);
                 s.wgmma_wait::<1>();
                 Self::give_back(s, &keys);
-                if tile + 1 == end {
+                if tile + 1 == of.1.tiles.1 {
                     Self::give_back(s, queries);
                 }
-                let factors = self.softmax(s, place, tile, &mut scores, rows);
-                tile += 1;
+                let sum = rows.sum;
+                if others {
+                    (rows.max, rows.sum) = ([f32::NEG_INFINITY; 2], [0.0; 2]);
+                }
+                let rise = self.maxima(s, of.1, tile, &mut scores, &mut rows);
+                self.powers(s, 0, &rise, &mut scores, &mut rows);
+                let these = (of.0, of.1.first_row);
                 // Before O is waited for: this parts the powers from that wait. Without a branch in between `ptxas`
-                // puts it before them, and nothing overlaps.
-                if tile < end {
+                // puts it before them, and nothing overlaps. The other row's powers come after it: while the special
+                // function units compute these, O is put on the new scale and P is rounded.
+                next = self.follow(s, &mut round, &mut of, &mut tile);
+                if next.is_some() {
                     keys.skip();
                     keys.wait_full(s);
                 }
                 s.wgmma_wait::<0>();
                 Self::give_back(s, &values);
                 values.skip();
-                scale(&mut rows.out, factors);
+                if others {
+                    self.store(s, summed, sum, &rows.out);
+                }
+                // Of other rows, O begins anew with its next product: what this makes of it is not read.
+                scale(&mut rows.out, rise.factors);
+                (summed, begun) = (these, !others);
+                self.powers(s, 1, &rise, &mut scores, &mut rows);
                 p = operands(s, &scores);
             }
 
             values.wait_full(s);
             s.wgmma_fence();
-            Self::begin_out(s, &p, values.stage(), &mut rows.out);
+            Self::begin_out(s, &p, values.stage(), &mut rows.out, begun);
             s.wgmma_wait::<0>();
             Self::give_back(s, &values);
+            self.store(s, summed, rows.sum, &rows.out);
         }
         *cached = values;
         cached.advance();
+        queries.advance();
+        round
     }
 
     /// The tiles one by one, with P in two parts in the rows that see few positions: the bits of the others are
@@ -579,8 +658,8 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
                 let (p, rest) = (operands(s, &scores), rests(s, &scores, few));
                 cached.wait_full(s);
                 s.wgmma_fence();
-                Self::begin_out(s, &rest, cached.stage(), &mut rows.out);
-                Self::begin_out(s, &p, cached.stage(), &mut rows.out);
+                Self::begin_out(s, &rest, cached.stage(), &mut rows.out, tile - 1 > first);
+                Self::begin_out(s, &p, cached.stage(), &mut rows.out, true);
                 s.wgmma_wait::<0>();
                 Self::give_back(s, cached);
                 cached.advance();
@@ -608,18 +687,24 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         s.wgmma_commit();
     }
 
-    /// Begins O += P · V of a warp group, as one group of products.
+    /// Begins O += P · V of a warp group, or O = P · V if it has not `begun`, as one group of products.
     ///
     /// # Safety
     /// The stage's values are in shared memory, visible, and stay until the products are done.
     #[inline(always)]
     #[track_caller]
-    unsafe fn begin_out<S: Hopper>(s: S, p: &Operands, values: Shared<u8>, out: &mut [f32; OUT]) {
+    unsafe fn begin_out<S: Hopper>(
+        s: S,
+        p: &Operands,
+        values: Shared<u8>,
+        out: &mut [f32; OUT],
+        begun: bool,
+    ) {
         let values = operand_of_rows(values, Self::PANEL_BYTES);
         for step in 0..Self::STEPS {
             let values = values.advance(step as u32 * ROWS_STEP_BYTES);
             // SAFETY: the caller's.
-            unsafe { s.wgmma_f16_register_a::<RowMajor, OUT>(out, p[step], values, true) };
+            unsafe { s.wgmma_f16_register_a::<RowMajor, OUT>(out, p[step], values, begun || step > 0) };
         }
         s.wgmma_commit();
     }
@@ -648,6 +733,22 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         scores: &mut [f32; SCORES],
         rows: &mut Rows<OUT>,
     ) -> [f32; 2] {
+        let rise = self.maxima(s, place, tile, scores, rows);
+        (0..2).for_each(|row| self.powers(s, row, &rise, scores, rows));
+        rise.factors
+    }
+
+    /// The first half of [`softmax`](Self::softmax): the scores with cap and mask, and the new maxima.
+    #[inline(always)]
+    #[track_caller]
+    fn maxima<S: Hopper>(
+        &self,
+        s: S,
+        place: Place,
+        tile: u32,
+        scores: &mut [f32; SCORES],
+        rows: &mut Rows<OUT>,
+    ) -> Rise {
         let Scaling { cap, log2 } = self.problem.scaling;
         if cap != 0.0 {
             for x in scores.iter_mut() {
@@ -655,7 +756,7 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             }
         }
         self.mask(s, place, tile, scores);
-        let mut factors = [0.0; 2];
+        let mut rise = Rise { offsets: [0.0; 2], factors: [0.0; 2] };
         for row in 0..2 {
             let mut max = rows.max[row];
             for eight in 0..SCORES / 4 {
@@ -668,21 +769,34 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
             // As long as a row has seen nothing, everything is -∞, and -∞ minus -∞ is NaN. Any finite number in
             // place of the maximum makes P zero, which is what it is.
             let finite = if max == f32::NEG_INFINITY { 0.0 } else { max };
-            let offset = -(finite * log2);
+            rise.offsets[row] = -(finite * log2);
             // Not a fused multiply-add: it has to be exactly 1 if the maximum stays. 0 in the first tile, where
             // it was -∞.
-            factors[row] = s.exp2_approx((rows.max[row] - finite) * log2);
+            rise.factors[row] = s.exp2_approx((rows.max[row] - finite) * log2);
             rows.max[row] = max;
-            let mut sum = rows.sum[row] * factors[row];
-            for eight in 0..SCORES / 4 {
-                for i in 4 * eight + 2 * row..4 * eight + 2 * row + 2 {
-                    scores[i] = s.exp2_approx(s.fma(scores[i], log2, offset));
-                    sum += scores[i];
-                }
-            }
-            rows.sum[row] = sum;
         }
-        factors
+        rise
+    }
+
+    /// The second half of [`softmax`](Self::softmax), for one of the two rows: P and its sum.
+    #[inline(always)]
+    #[track_caller]
+    fn powers<S: Hopper>(
+        &self,
+        s: S,
+        row: usize,
+        rise: &Rise,
+        scores: &mut [f32; SCORES],
+        rows: &mut Rows<OUT>,
+    ) {
+        let mut sum = rows.sum[row] * rise.factors[row];
+        for eight in 0..SCORES / 4 {
+            for i in 4 * eight + 2 * row..4 * eight + 2 * row + 2 {
+                scores[i] = s.exp2_approx(s.fma(scores[i], self.problem.scaling.log2, rise.offsets[row]));
+                sum += scores[i];
+            }
+        }
+        rows.sum[row] = sum;
     }
 
     /// Makes -∞ of scores that a row does not see.
@@ -722,39 +836,36 @@ impl<const HEAD_SIZE: u32, const TILE_KV: u32, const OUT: usize, const SCORES: u
         })
     }
 
-    /// O = O / l. The sum of a row is put together from its four lanes.
-    #[inline(always)]
-    #[track_caller]
-    fn finish<S: Hopper>(&self, s: S, rows: &mut Rows<OUT>) {
-        let inverse = rows.sum.map(|sum| {
-            let sum = sum + s.shuffle_xor(sum, 1);
-            let sum = sum + s.shuffle_xor(sum, 2);
-            // A row that saw nothing has O = 0, and stays so.
-            if sum > 0.0 { s.reciprocal_approx(sum) } else { 0.0 }
-        });
-        scale(&mut rows.out, inverse);
-    }
-
-    /// The rows of O that exist to memory, two elements at a time: four lanes write whole sectors.
+    /// O / l of the head's rows that exist to memory, two elements at a time: four lanes write whole sectors. The sum
+    /// of a row is put together from its four lanes.
     ///
     /// # Safety
     /// The rows are the warp group's alone.
     #[inline(always)]
     #[track_caller]
-    unsafe fn store<S: Hopper>(&self, s: S, head: u32, place: Place, rows: &Rows<OUT>) {
+    unsafe fn store<S: Hopper>(&self, s: S, (head, first_row): (u32, u32), sum: [f32; 2], out: &[f32; OUT]) {
+        let inverse = sum.map(|sum| {
+            let sum = sum + s.shuffle_xor(sum, 1);
+            let sum = sum + s.shuffle_xor(sum, 2);
+            // A row that saw nothing has O = 0, and stays so.
+            if sum > 0.0 { s.reciprocal_approx(sum) } else { 0.0 }
+        });
         let stride = self.problem.heads().wrapping_mul(HEAD_SIZE);
         let group = s.warp() / GROUP_WARPS;
         let (down, right) = wgmma::d(s.thread() % GROUP_LANES, 0);
-        for below in 0..2 {
-            let row = place.first_row + group * GROUP_ROWS + down + 8 * below;
+        for below in 0..2_u32 {
+            let row = first_row + group * GROUP_ROWS + down + 8 * below;
             if row >= self.problem.tokens {
                 continue;
             }
             let to = self.problem.out.row(row, stride).at(u64::from(head * HEAD_SIZE + right));
+            let inverse = inverse[below as usize];
             for eight in 0..OUT / 4 {
                 let i = 4 * eight + 2 * below as usize;
                 // SAFETY: the caller's; the row exists.
-                unsafe { s.store_global(to.at(8 * eight as u64).cast(), [rows.out[i], rows.out[i + 1]]) };
+                unsafe {
+                    s.store_global(to.at(8 * eight as u64).cast(), [out[i] * inverse, out[i + 1] * inverse])
+                };
             }
         }
     }

@@ -125,13 +125,13 @@ fn fa_prefill_f16kv_wgmma_needs_its_waits() {
     let case = Case { causal: false, positions: 256, kv_heads: 1, ..Case::prompt(64, 384) };
     assert_eq!(barriers(&case, kernel), 1);
     races(&case, kernel, LeftOut::Barrier(0));
-    // Of those who multiply, a tile of rows: for Q, K, the next K, V, and the last V. Of a warp that copies, from the
-    // second tile of rows on: for stages that have been in use.
-    (0..6).for_each(|n| races(&case, kernel, LeftOut::MBarrierWait(n)));
-    // The first product, O, and the last one.
-    [0, 2, 3].into_iter().for_each(|n| races(&case, kernel, LeftOut::WgmmaWait(n)));
-    // Copies of Q, and of a stage; that all lanes' have ended.
-    for n in [0, 1] {
+    // Of those who multiply: for the first Q and K, the other Ks, which Q and V are before, and the last V. Of a warp
+    // that copies, in the second tile of rows: for stages that have been in use.
+    (0..7).chain(8..10).for_each(|n| races(&case, kernel, LeftOut::MBarrierWait(n)));
+    // The first product, O, and O where other rows begin.
+    [0, 2, 4].into_iter().for_each(|n| races(&case, kernel, LeftOut::WgmmaWait(n)));
+    // Copies of Q and K, of the next K, which V is before, and of the last V; that all lanes' have ended.
+    for n in [0, 2, 11] {
         races(&case, kernel, LeftOut::CopyWait(n));
         races(&case, kernel, LeftOut::WarpSync(n));
     }
