@@ -15,8 +15,8 @@
 //!   64 outputs × rows  group 0 | group 1 | group 2 | group 3 | group 0 | ...       four warp groups
 //! ```
 //!
-//! A warp group has its slabs of all outputs and rows of the block, and a sum for each of those. A seventeenth warp
-//! copies the input.
+//! A warp group has its slabs of all outputs and rows of the block, and a sum for each of those. Its first
+//! lane copies the input of its slabs.
 //!
 //! # A product whose left operand is unpacked where it is needed
 //!
@@ -45,8 +45,8 @@
 //! # Who waits for whom
 //!
 //! The launch begins while the one before it, which makes its input, still runs: weights of the first slabs are asked
-//! for, then it waits. Stages go to and fro as [`Ring`] says, between the copying lane and the warp group that the
-//! slab belongs to. Two barriers at the end, around the groups' sums.
+//! for, then it waits. Stages go to and fro as [`Ring`] says, between a warp group and its lane that copies.
+//! Two barriers at the end, around the groups' sums.
 //!
 //! # Numeric contract
 //!
@@ -182,9 +182,9 @@ impl<S: Hopper, B: Pieces + Named, const REGISTERS: usize> Kernel<S> for MatmulS
             let sums = self.multiply(s, job, outputs * OUTPUTS, ring);
             s.barrier();
             let own = s.shared::<f32>().row(s.warp() / GROUP_WARPS, Self::ROWS * SUM_ROW);
-            for i in 0..REGISTERS {
+            for (i, &sum) in sums.iter().enumerate() {
                 let (output, row) = wgmma::d(s.thread() % GROUP_LANES, i as u32);
-                s.store_shared(own.row(row, SUM_ROW).at(output), sums[i]);
+                s.store_shared(own.row(row, SUM_ROW).at(output), sum);
             }
             s.barrier();
             self.store(s, job, outputs * OUTPUTS);
@@ -247,7 +247,7 @@ impl<B: Pieces + Named, const REGISTERS: usize> MatmulSplitK<B, REGISTERS> {
             // SAFETY: a piece of a row that there is.
             weights.map(|row| unsafe { B::load(s, row, blocks, piece) })
         };
-        let copies = s.thread() % GROUP_LANES == 0;
+        let copies = s.thread().is_multiple_of(GROUP_LANES);
         let mut words = load(own);
         s.wait_for_previous();
         ring.advance_by(own);
