@@ -8,7 +8,8 @@
 //! A kernel takes so many rows of input in one pass over the weights: 1, and with `_x2`, `_x4` or `_x8` in its name
 //! 2, 4 or 8 (f16: 1 and 4). More rows are more passes, which lie side by side in the grid, so that the
 //! second finds the weights in the L2 cache. [`Matvec`] is generic over what stands for an input and a weight
-//! ([`Pair`]); more than one row of q8 are [`MatvecRows`]'s.
+//! ([`Pair`]); more than one row of q8 are [`MatvecRows`]'s, and one row where its launcher finds that faster: that
+//! kernel has `_split_k` in its name.
 //!
 //! # Who owns what
 //!
@@ -78,6 +79,12 @@ impl MatvecGeometry {
     #[must_use]
     pub const fn steps(rows: usize) -> usize {
         if rows == 1 { 2 } else { 1 }
+    }
+
+    /// The most registers of a lane with which a multiprocessor, which has 65,536 and gives them out by eights, has
+    /// `resident` blocks at a time.
+    const fn registers(resident: u32) -> u32 {
+        65_536 / (resident * Self::WARPS * WARP_LANES) / 8 * 8
     }
 }
 
@@ -170,8 +177,7 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
                 ),
             ),
         ],
-        // Weights as f32 are 64 registers, and reading them once for four rows is worth a warp less.
-        registers: if P::DOTS == 0 { 168 } else { 128 },
+        registers: MatvecGeometry::registers(P::RESIDENT),
         local_memory: false,
     };
     const STARTS_EARLY: bool = true;

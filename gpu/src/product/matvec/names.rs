@@ -9,6 +9,8 @@ use crate::quant::{
 pub trait Named: Block {
     /// Those with q8 activations, for 1, 2, 4 and 8 rows in a pass.
     const Q8: [&'static str; 4];
+    /// The one with q8 activations for 1 row whose warps share K.
+    const Q8_SPLIT_K: &'static str;
     /// Those with f16 activations.
     const F16: [&'static str; 4];
 }
@@ -17,6 +19,7 @@ macro_rules! named {
     ($($Block:ident $name:literal,)*) => {$(
         impl Named for $Block {
             const Q8: [&'static str; 4] = named!(@rows "matvec_q8_", $name);
+            const Q8_SPLIT_K: &'static str = concat!("matvec_q8_", $name, "_split_k");
             const F16: [&'static str; 4] = named!(@rows "matvec_f16_", $name);
         }
     )*};

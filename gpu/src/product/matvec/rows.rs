@@ -1,10 +1,11 @@
 //! `matvec_q8_*_x2`, `_x4` and `_x8`: some rows of 8-bit activations times quantized weights, by the tensor cores'
-//! integers. With the bits that [`Matvec`](super::Matvec) gives each of them alone.
+//! integers. With the bits that [`Matvec`](super::Matvec) gives each of them alone. `matvec_q8_*_split_k` is the same
+//! for one row.
 //!
 //! # Who owns what
 //!
 //! ```text
-//! grid: x = pass of 2, 4 or 8 rows of input, y = group of 16 outputs, the jobs' one after another
+//! grid: x = pass of 1, 2, 4 or 8 rows of input, y = group of 16 outputs, the jobs' one after another
 //! block: 8 warps, which share K: of each 32 pieces of 32 elements a warp has four, one for each place t
 //!
 //!              K in pieces
@@ -115,7 +116,8 @@ struct Input {
 }
 
 impl<B: Pieces + Named, const ROWS: usize> Contract for MatvecRows<B, ROWS> {
-    const NAME: &'static str = B::Q8[ROWS.ilog2() as usize];
+    // All of them split K; with one row that is how the kernel differs from `Matvec`.
+    const NAME: &'static str = if ROWS == 1 { B::Q8_SPLIT_K } else { B::Q8[ROWS.ilog2() as usize] };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
             Occurrence::new("bar.sync", Count::Exactly(1)),
@@ -126,7 +128,7 @@ impl<B: Pieces + Named, const ROWS: usize> Contract for MatvecRows<B, ROWS> {
             .since(80),
         ],
         // Two blocks on a multiprocessor; with eight rows a format or two take a few registers more, and would spill
-        // if they might not.
+        // if they might not. One row takes 56 to 80 on compute capability 9.0: three blocks.
         registers: if ROWS == 8 { 144 } else { 128 },
         local_memory: false,
     };

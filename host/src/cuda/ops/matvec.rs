@@ -44,14 +44,51 @@ pub fn matvec_q8(
 ) -> Result<(), Error> {
     let format = outputs.first().map_or(Format::F32, |output| output.weights.format);
     with_block!(format, quantized B => match rows {
+        1 if splits_k(outputs, queue.multiprocessors(), Quantized::<B>::RESIDENT) => {
+            launch_rows::<B, 1>(queue, outputs, &input, rows)
+        }
         0 | 1 => launch::<Quantized<B>, _, 1>(queue, outputs, &input, rows),
         2 => launch_rows::<B, 2>(queue, outputs, &input, rows),
         3 | 4 => launch_rows::<B, 4>(queue, outputs, &input, rows),
         _ => launch_rows::<B, 8>(queue, outputs, &input, rows),
-    }, else Err(Error::Contract {
+    }, else Err(not_quantized(format)))
+}
+
+/// [`matvec_q8`] of one row by the kernel whose warps share K, whatever the number of outputs: the same bits.
+///
+/// # Errors
+/// As [`matvec_q8`].
+pub fn matvec_q8_split_k(
+    queue: &impl Queue,
+    outputs: &[Output<'_>],
+    input: View<'_, u8>,
+) -> Result<(), Error> {
+    let format = outputs.first().map_or(Format::F32, |output| output.weights.format);
+    with_block!(format, quantized B => launch_rows::<B, 1>(queue, outputs, &input, 1),
+        else Err(not_quantized(format)))
+}
+
+fn not_quantized(format: Format) -> Error {
+    Error::Contract {
         kernel: "matvec_q8",
         what: format!("weights of {format} are not quantized, multiply them with f16"),
-    }))
+    }
+}
+
+/// Whether the products of one row are those of the kernel whose warps share K: where a multiprocessor has room for
+/// `resident` blocks of [`Matvec`] and some of them, but no more than that once, would have one more.
+///
+/// These come last and alone: query, key and value of qwen2-7b in Q4_K, 576 blocks of which an H200 has 528 at a
+/// time, take 6.04 µs. The other kernel has half as many blocks, and all at a time: 4.64 µs. It loses where `Matvec`
+/// has 448 blocks (4.64 µs instead of 3.93) and where it has 4736 (27.22 instead of 24.89); what lies between is not
+/// measured. docs/results.md, "what was tried on `matvec`, and lost", has the whole table.
+fn splits_k(outputs: &[Output<'_>], multiprocessors: u32, resident: u32) -> bool {
+    let rows = outputs.iter().map(|output| output.weights.rows);
+    let blocks = rows.fold(0, |sum: usize, rows| {
+        sum.saturating_add(rows.div_ceil(MatvecGeometry::BLOCK_OUTPUTS as usize))
+    });
+    let at_a_time = |of_each: u32| (u64::from(multiprocessors) * u64::from(of_each)) as usize;
+    (at_a_time(resident) + 1..=at_a_time(resident + 1)).contains(&blocks)
 }
 
 /// As [`matvec_q8`] with rows of f16, for weights of every format. Columns are also a multiple
@@ -102,7 +139,7 @@ fn launch<P: Pair, E, const ROWS: usize>(
     unsafe { queue.launch(arguments) }
 }
 
-/// Checks and launches the kernel that takes `ROWS` rows of q8 in a pass by the tensor cores.
+/// Checks and launches the kernel that takes `ROWS` rows of q8 in a pass by the tensor cores, its warps K by parts.
 fn launch_rows<B: Pieces + Named, const ROWS: usize>(
     queue: &impl Queue,
     outputs: &[Output<'_>],

@@ -17,28 +17,35 @@ pub struct Matvec {
     format: Format,
     is_q8: bool,
     at_once: usize,
+    splits_k: bool,
 }
 
 impl Parity for Matvec {
     const FAMILY: &'static str = "matvec";
 
     fn all() -> Vec<Self> {
-        let q8 =
-            quantized().flat_map(|format| [1, 2, 4, 8].map(|at_once| Self { format, is_q8: true, at_once }));
-        let halves = Format::ALL.into_iter();
-        let f16 = halves.flat_map(|format| [1, 4].map(|at_once| Self { format, is_q8: false, at_once }));
-        q8.chain(f16).collect()
+        let q8 = |format, at_once, splits_k| Self { format, is_q8: true, at_once, splits_k };
+        let f16 = |format, at_once| Self { format, is_q8: false, at_once, splits_k: false };
+        let each = [(1, false), (1, true), (2, false), (4, false), (8, false)];
+        quantized()
+            .flat_map(|format| each.map(|(at_once, splits_k)| q8(format, at_once, splits_k)))
+            .chain(Format::ALL.into_iter().flat_map(|format| [1, 4].map(|at_once| f16(format, at_once))))
+            .collect()
     }
 
     fn kernel(&self) -> String {
-        let &Self { format, is_q8, at_once } = self;
+        let &Self { format, is_q8, at_once, splits_k } = self;
         let kind = if is_q8 { "q8" } else { "f16" };
-        let rows = if at_once == 1 { String::new() } else { format!("_x{at_once}") };
+        let rows = match at_once {
+            1 if splits_k => "_split_k".to_owned(),
+            1 => String::new(),
+            _ => format!("_x{at_once}"),
+        };
         format!("matvec_{kind}_{}{rows}", suffix(format))
     }
 
     fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
-        let &Self { is_q8, at_once, .. } = self;
+        let &Self { is_q8, at_once, splits_k, .. } = self;
         // Rows that this kernel is launched for, full passes and others.
         let (few, many) = match (at_once, is_q8) {
             (1, _) => (1, 1),
@@ -54,7 +61,11 @@ impl Parity for Matvec {
                 let rows = Rows::<u8>::random(shape[0], shape[2], &mut trial.random);
                 let input = trial.input("input", &rows.elements, 16)?;
                 play(trial, self, shape, &rows.values, |queue, outputs, rows| {
-                    Ok(ops::matvec_q8(queue, outputs, input.view(), rows)?)
+                    Ok(if splits_k {
+                        ops::matvec_q8_split_k(queue, outputs, input.view())
+                    } else {
+                        ops::matvec_q8(queue, outputs, input.view(), rows)
+                    }?)
                 })?;
             } else {
                 let rows = Rows::<f16>::random(shape[0], shape[2], &mut trial.random);
