@@ -14,7 +14,7 @@ use crate::probe::{
     ProbeApproximations, ProbeLoads, ProbeMapBf16, ProbeMapF16, ProbeMapS8, ProbeMapWgmma, ProbeMmaF16,
     ProbeMmaS8, ProbeShared, ProbeWmma,
 };
-use crate::product::matvec::{HalfNumbers, HalfPieces, MatvecRows, Quantized};
+use crate::product::matvec::{HalfNumbers, HalfPieces, MatvecRows, MatvecTwo, Quantized};
 use crate::product::{
     AsF16, AsF16Panels, AsF32, AsQ8, Convert, MatmulF16, MatmulF16Quant, MatmulF16Wgmma, Matvec, UnpackF16,
 };
@@ -281,6 +281,7 @@ kernels! {
     matvec_q8_q4_1_x8: MatvecRows<BlockQ4_1, 8>,
     matvec_q8_q5_0: Matvec<Quantized<BlockQ5_0>, 1>,
     matvec_q8_q5_0_split_k: MatvecRows<BlockQ5_0, 1>,
+    matvec_q8_q5_0_q8_0_split_k: MatvecTwo<BlockQ5_0, BlockQ8_0>,
     matvec_q8_q5_0_x2: MatvecRows<BlockQ5_0, 2>,
     matvec_q8_q5_0_x4: MatvecRows<BlockQ5_0, 4>,
     matvec_q8_q5_0_x8: MatvecRows<BlockQ5_0, 8>,
@@ -306,11 +307,13 @@ kernels! {
     matvec_q8_q3_k_x8: MatvecRows<BlockQ3_K, 8>,
     matvec_q8_q4_k: Matvec<Quantized<BlockQ4_K>, 1>,
     matvec_q8_q4_k_split_k: MatvecRows<BlockQ4_K, 1>,
+    matvec_q8_q4_k_q6_k_split_k: MatvecTwo<BlockQ4_K, BlockQ6_K>,
     matvec_q8_q4_k_x2: MatvecRows<BlockQ4_K, 2>,
     matvec_q8_q4_k_x4: MatvecRows<BlockQ4_K, 4>,
     matvec_q8_q4_k_x8: MatvecRows<BlockQ4_K, 8>,
     matvec_q8_q5_k: Matvec<Quantized<BlockQ5_K>, 1>,
     matvec_q8_q5_k_split_k: MatvecRows<BlockQ5_K, 1>,
+    matvec_q8_q5_k_q6_k_split_k: MatvecTwo<BlockQ5_K, BlockQ6_K>,
     matvec_q8_q5_k_x2: MatvecRows<BlockQ5_K, 2>,
     matvec_q8_q5_k_x4: MatvecRows<BlockQ5_K, 4>,
     matvec_q8_q5_k_x8: MatvecRows<BlockQ5_K, 8>,

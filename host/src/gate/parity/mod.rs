@@ -148,6 +148,7 @@ checks! {
     MatmulWgmmaNarrow: product::MatmulWgmmaNarrow,
     Convert: convert::Convert,
     Matvec: matvec::Matvec,
+    MatvecTwo: matvec::MatvecTwo,
     Attention: attention::PromptAttention,
     Steps: steps::StepAttention,
     GatedF32: gated::GatedF32,
