@@ -14,7 +14,7 @@ use gpu::quant::planes::{Planes, pack_row, plane_row_bytes};
 use gpu::quant::{Format, dequantize_row};
 use half::f16;
 use lanemap::cuda::ops::{self, Output, PlaneMatrix};
-use lanemap::cuda::{Buffer, Emulated, Error, Queue, ViewMut};
+use lanemap::cuda::{Buffer, Emulated, Error, Noted, Queue, ViewMut};
 use lanemap::gate::bounds::matvec_error;
 use machine::{Guarded, Machine, assert_close, assert_refused, counted, on_both, output, say};
 use random::{Random, normal, normals, random_blocks, whole_blocks};
@@ -23,6 +23,7 @@ on_both! {
     products_of_integers_are_exact,
     products_are_within_the_rounding_of_their_sums,
     a_row_has_the_same_bits_whatever_its_neighbours_are,
+    a_row_has_the_same_bits_where_warps_share_k,
     products_that_share_a_launch_have_the_bits_of_their_own,
     arguments_outside_the_contract_are_refused,
 }
@@ -296,6 +297,46 @@ fn a_row_has_the_same_bits_whatever_its_neighbours_are<M: Machine>(machine: &M) 
     }
 }
 
+fn a_row_has_the_same_bits_where_warps_share_k<M: Machine>(machine: &M) {
+    let seed = 27;
+    let mut random = Random(seed);
+    let quantized = |&(_, kind): &(Format, Kind)| kind == Kind::Q8;
+    for (format, kind) in pairs().filter(quantized) {
+        // Fewer pieces than warps have places, two more than whole rounds, and a format's blocks of 256.
+        let shortest = format.block_elements();
+        let ragged = if shortest < 256 { 66 * 32 } else { 9 * 256 };
+        for (n, k) in
+            machine.cases(&[([1, 15, 17], shortest), ([3, 33, 0], ragged)], &[([100, 256, 256], 3584)])
+        {
+            let input = Input::new(kind, [1, k], || normal(&mut random));
+            let there = LoadedInput::new(machine, &input);
+            let LoadedInput::Q8(q8) = &there else { unreachable!("the kind is q8") };
+            let matrices: Vec<Matrix> =
+                n.iter().filter(|&&n| n > 0).map(|&n| Matrix::random(format, [n, k], &mut random)).collect();
+            let loaded: Vec<Loaded<'_>> =
+                matrices.iter().map(|matrix| Loaded::new(machine, matrix)).collect();
+            let mut outs: Vec<Guarded<f32>> =
+                matrices.iter().map(|matrix| Guarded::output(machine, "out", matrix.n, 4)).collect();
+            let outputs: Vec<Output<'_>> =
+                loaded.iter().zip(&mut outs).map(|(loaded, out)| loaded.output(out.view_mut())).collect();
+            ops::matvec_q8_split_k(machine, &outputs, q8.view()).unwrap();
+            for (loaded, out) in loaded.iter().zip(&outs) {
+                let matrix = loaded.matrix;
+                // Alone it has too few outputs for the choice of the other kernel.
+                let noted = Noted::new(machine);
+                let mut alone = Guarded::<f32>::output(machine, "out", matrix.n, 4);
+                there.multiply(&noted, &[loaded.output(alone.view_mut())], 1).unwrap();
+                assert!(noted.into_names().iter().all(|name| !name.ends_with("_split_k")));
+                let what = format!("{format}, {} of {n:?} × {k}, random seed {seed}", matrix.n);
+                let (found, expected) = (out.read(), alone.read());
+                assert!(expected.iter().all(|x| x.is_finite() && *x != 0.0), "{what}");
+                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&found), bits(&expected), "{what}");
+            }
+        }
+    }
+}
+
 fn products_that_share_a_launch_have_the_bits_of_their_own<M: Machine>(machine: &M) {
     let mut random = Random(24);
     for kind in [Kind::Q8, Kind::F16] {
@@ -395,6 +436,52 @@ fn some_rows_load_weights_once_and_in_whole_sectors() {
         // The quants' bytes, but for that.
         assert_eq!(32 * fours * sectors(planes.quants), planes.quants as usize * k / format.block_elements());
         assert_eq!((counters.shuffles, counters.barriers), (0, 1));
+    }
+}
+
+/// The emulator has two multiprocessors, each with room for 4 blocks of 8 outputs, or 5 of a few formats.
+#[test]
+fn warps_share_k_where_blocks_are_a_few_more_than_fit_at_a_time() {
+    let machine = &Emulated::new();
+    let mut random = Random(28);
+    let k = 256;
+    for (format, n, splits_k) in [
+        (Format::Q4_K, &[64][..], false),
+        (Format::Q4_K, &[65], true),
+        (Format::Q4_K, &[80], true),
+        (Format::Q4_K, &[81], false),
+        // 5, 2 and 2 blocks.
+        (Format::Q4_K, &[33, 9, 9], true),
+        (Format::Q4_K, &[33, 9, 8], false),
+        (Format::Q2_K, &[80], false),
+        (Format::Q2_K, &[81], true),
+        (Format::Q2_K, &[96], true),
+        (Format::Q2_K, &[97], false),
+    ] {
+        for rows in 1..=2 {
+            let input = Input::new(Kind::Q8, [rows, k], || normal(&mut random));
+            let input = LoadedInput::new(machine, &input);
+            let matrices: Vec<Matrix> =
+                n.iter().map(|&n| Matrix::random(format, [n, k], &mut random)).collect();
+            let loaded: Vec<Loaded<'_>> =
+                matrices.iter().map(|matrix| Loaded::new(machine, matrix)).collect();
+            let mut outs: Vec<Guarded<f32>> =
+                n.iter().map(|n| Guarded::output(machine, "out", rows * n, 4)).collect();
+            let outputs: Vec<Output<'_>> =
+                loaded.iter().zip(&mut outs).map(|(loaded, out)| loaded.output(out.view_mut())).collect();
+            let noted = Noted::new(machine);
+            input.multiply(&noted, &outputs, rows).unwrap();
+            let names: Vec<&str> = noted.into_names().into_iter().collect();
+            let suffix = if rows == 2 {
+                "_x2"
+            } else if splits_k {
+                "_split_k"
+            } else {
+                ""
+            };
+            let format = format.to_string().to_lowercase();
+            assert_eq!(names, [format!("matvec_q8_{format}{suffix}")], "{rows} rows, {n:?} outputs");
+        }
     }
 }
 

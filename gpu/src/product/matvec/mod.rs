@@ -8,7 +8,8 @@
 //! A kernel takes so many rows of input in one pass over the weights: 1, and with `_x2`, `_x4` or `_x8` in its name
 //! 2, 4 or 8 (f16: 1 and 4). More rows are more passes, which lie side by side in the grid, so that the
 //! second finds the weights in the L2 cache. [`Matvec`] is generic over what stands for an input and a weight
-//! ([`Pair`]); more than one row of q8 are [`MatvecRows`]'s.
+//! ([`Pair`]); more than one row of q8 are [`MatvecRows`]'s, and one row where its launcher finds that faster: that
+//! kernel has `_split_k` in its name. [`MatvecTwo`] is that one for matrices of two formats.
 //!
 //! # Who owns what
 //!
@@ -45,14 +46,16 @@
 mod names;
 mod pairs;
 mod rows;
+mod two;
 
 use core::marker::PhantomData;
 
 use bytemuck::Zeroable;
 
-pub use names::Named;
+pub use names::{Beside, Named, TWO_FORMATS};
 pub use pairs::{HalfNumbers, HalfPieces, Pair, Quantized};
 pub use rows::{MatvecRows, RowsGeometry};
+pub use two::MatvecTwo;
 
 use crate::simt::{
     Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Simt, Unit, WARP_LANES, Work,
@@ -70,6 +73,8 @@ impl MatvecGeometry {
     pub const OUTPUTS: usize = 2;
     /// Outputs of a block.
     pub const BLOCK_OUTPUTS: u32 = Self::WARPS * Self::OUTPUTS as u32;
+    /// Threads of a block.
+    const THREADS: u32 = Self::WARPS * WARP_LANES;
     /// Bytes of a row of weights that are on their way to the L2 cache before the launch waits for its
     /// input: those of all blocks that run at a time are to fit there beside each other.
     pub const AHEAD_BYTES: u32 = 4096;
@@ -79,6 +84,12 @@ impl MatvecGeometry {
     pub const fn steps(rows: usize) -> usize {
         if rows == 1 { 2 } else { 1 }
     }
+}
+
+/// The most registers of a lane with which a multiprocessor, which has 65,536 and gives them out by eights, has
+/// `resident` blocks of `threads` threads at a time.
+const fn registers(resident: u32, threads: u32) -> u32 {
+    65_536 / (resident * threads) / 8 * 8
 }
 
 /// One matrix of weights and what becomes of it.
@@ -176,9 +187,13 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
                 ),
             ),
         ],
-        // Weights as f32 are 64 registers, and reading them once for four rows is worth a warp less.
-        registers: if P::DOTS == 0 { 168 } else { 128 },
+        registers: registers(if P::RESIDENT < 4 { P::RESIDENT } else { 4 }, MatvecGeometry::THREADS),
         local_memory: false,
+    };
+    // The fifth block is there for how the compiler of the day gives out registers: it is held to that.
+    const REGISTER_LIMIT: Option<u32> = match P::RESIDENT {
+        5.. => Some(registers(P::RESIDENT, MatvecGeometry::THREADS)),
+        _ => None,
     };
     const STARTS_EARLY: bool = true;
 
@@ -186,7 +201,7 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
         let groups = Job::groups(&self.jobs, MatvecGeometry::BLOCK_OUTPUTS);
         Launch {
             grid: Dim3 { x: self.rows.div_ceil(ROWS as u32), y: groups, z: 1 },
-            threads: MatvecGeometry::WARPS * WARP_LANES,
+            threads: MatvecGeometry::THREADS,
             shared_bytes: 0,
         }
     }

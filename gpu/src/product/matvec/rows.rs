@@ -1,10 +1,11 @@
 //! `matvec_q8_*_x2`, `_x4` and `_x8`: some rows of 8-bit activations times quantized weights, by the tensor cores'
-//! integers. With the bits that [`Matvec`](super::Matvec) gives each of them alone.
+//! integers. With the bits that [`Matvec`](super::Matvec) gives each of them alone. `matvec_q8_*_split_k` is the same
+//! for one row.
 //!
 //! # Who owns what
 //!
 //! ```text
-//! grid: x = pass of 2, 4 or 8 rows of input, y = group of 16 outputs, the jobs' one after another
+//! grid: x = pass of 1, 2, 4 or 8 rows of input, y = group of 16 outputs, the jobs' one after another
 //! block: 8 warps, which share K: of each 32 pieces of 32 elements a warp has four, one for each place t
 //!
 //!              K in pieces
@@ -71,6 +72,10 @@ impl RowsGeometry {
     pub const WARPS: u32 = 8;
     /// Sums of an element of out: as many as lanes of a warp of `Matvec`.
     pub const SUMS: u32 = Self::WARPS * PLACES;
+    /// Blocks that take one row for which a multiprocessor has registers.
+    pub const RESIDENT: u32 = 3;
+    /// Threads of a block.
+    pub(super) const THREADS: u32 = Self::WARPS * WARP_LANES;
 }
 
 /// Places of a group of lanes.
@@ -115,18 +120,19 @@ struct Input {
 }
 
 impl<B: Pieces + Named, const ROWS: usize> Contract for MatvecRows<B, ROWS> {
-    const NAME: &'static str = B::Q8[ROWS.ilog2() as usize];
+    // All of them split K; with one row that is how the kernel differs from `Matvec`.
+    const NAME: &'static str = if ROWS == 1 { B::Q8_SPLIT_K } else { B::Q8[ROWS.ilog2() as usize] };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
             Occurrence::new("bar.sync", Count::Exactly(1)),
             Occurrence::new(
                 "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
-                Count::Exactly((RUNS * PRODUCTS * ROWS) as u32),
+                Count::Exactly(Self::PRODUCTS),
             )
             .since(80),
         ],
         // Two blocks on a multiprocessor; with eight rows a format or two take a few registers more, and would spill
-        // if they might not.
+        // if they might not. One row takes 56 to 80 on compute capability 9.0: `RESIDENT` blocks.
         registers: if ROWS == 8 { 144 } else { 128 },
         local_memory: false,
     };
@@ -137,7 +143,7 @@ impl<B: Pieces + Named, const ROWS: usize> Contract for MatvecRows<B, ROWS> {
         let groups = Job::groups(&self.jobs, G::OUTPUTS);
         Launch {
             grid: Dim3 { x: self.rows.div_ceil(ROWS as u32), y: groups, z: 1 },
-            threads: G::WARPS * WARP_LANES,
+            threads: G::THREADS,
             shared_bytes: ROWS as u32 * G::OUTPUTS * SUMS_STRIDE * 4,
         }
     }
@@ -152,10 +158,27 @@ impl<B: Pieces + Named, const ROWS: usize> Contract for MatvecRows<B, ROWS> {
 impl<S: Simt, B: Pieces + Named, const ROWS: usize> Kernel<S> for MatvecRows<B, ROWS> {
     #[inline(always)]
     unsafe fn run(self, s: S) {
+        let Dim3 { x: pass, y: group, .. } = s.block();
+        // SAFETY: the caller's; each pass and group has one block.
+        unsafe { self.block(s, pass, group) }
+    }
+}
+
+impl<B: Pieces + Named, const ROWS: usize> MatvecRows<B, ROWS> {
+    /// Products of a step, as they stand in the kernel.
+    pub(super) const PRODUCTS: u32 = (RUNS * PRODUCTS * ROWS) as u32;
+
+    /// What the block of a pass and of a group of outputs does.
+    ///
+    /// # Safety
+    /// The caller's of [`Kernel::run`], but that the launch may be another one with as many threads and as much
+    /// shared memory, in which one block at most does this.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) unsafe fn block<S: Simt>(&self, s: S, pass: u32, group: u32) {
         type G = RowsGeometry;
-        let Dim3 { x: pass, y: outputs, .. } = s.block();
-        let (job, outputs) = Job::of_group(&self.jobs, outputs, G::OUTPUTS);
-        let (first_output, first_row) = (outputs * G::OUTPUTS, pass * ROWS as u32);
+        let (job, group) = Job::of_group(&self.jobs, group, G::OUTPUTS);
+        let (first_output, first_row) = (group * G::OUTPUTS, pass * ROWS as u32);
         s.let_next_begin();
         let sums = self.sums(s, job, first_output, first_row);
         // SAFETY: every sum has one lane, and is read behind the barrier; an element of out has one thread.
@@ -172,9 +195,7 @@ impl<S: Simt, B: Pieces + Named, const ROWS: usize> Kernel<S> for MatvecRows<B, 
             self.store(s, job, first_output, first_row);
         }
     }
-}
 
-impl<B: Pieces + Named, const ROWS: usize> MatvecRows<B, ROWS> {
     /// The lane's sums: of each row of input, its two outputs.
     #[inline(always)]
     #[track_caller]

@@ -190,15 +190,6 @@ macro_rules! common {
     };
 }
 
-/// A launch of a kernel for few rows takes one format.
-fn by_format<'a>(
-    mut outputs: Vec<Output<'a>>,
-    launch: impl FnMut(&[Output<'a>]) -> Result<(), Error>,
-) -> Result<(), Error> {
-    outputs.sort_by_key(|output| output.weights.format as u32);
-    outputs.chunk_by(|a, b| a.weights.format == b.weights.format).try_for_each(launch)
-}
-
 impl Rows for f16 {
     common!(AsF16, f16, convert_f16);
 
@@ -215,7 +206,7 @@ impl Rows for f16 {
                 ops::matmul_f16_quant(queue, out, input, weights, bias, rows)
             });
         }
-        by_format(outputs, |outputs| ops::matvec_f16(queue, outputs, input, rows))
+        ops::matvec_f16_by_format(queue, outputs, input, rows)
     }
 }
 
@@ -232,7 +223,7 @@ impl Rows for u8 {
         _many: bool,
         _unpacked: &mut Buffer<PanelF16>,
     ) -> Result<(), Error> {
-        by_format(outputs, |outputs| ops::matvec_q8(queue, outputs, input, rows))
+        ops::matvec_q8_by_format(queue, outputs, input, rows)
     }
 }
 

@@ -4,10 +4,13 @@ use std::marker::PhantomData;
 
 use bytemuck::Zeroable;
 use gpu::product::activations::MOST_COLUMNS;
-use gpu::product::matvec::{HalfNumbers, HalfPieces, Job, MatvecRows, Named, Pair, Quantized, RowsGeometry};
+use gpu::product::matvec::{
+    Beside, HalfNumbers, HalfPieces, Job, MatvecRows, MatvecTwo, Named, Pair, Quantized, RowsGeometry,
+    TWO_FORMATS,
+};
 use gpu::product::{Matvec, MatvecGeometry};
 use gpu::quant::planes::Pieces;
-use gpu::quant::{Format, bf16, with_block};
+use gpu::quant::{BlockQ4_K, BlockQ5_0, BlockQ5_K, BlockQ6_K, BlockQ8_0, Format, bf16, with_block};
 use gpu::simt::{Contract, Global};
 use half::f16;
 
@@ -42,16 +45,129 @@ pub fn matvec_q8(
     input: View<'_, u8>,
     rows: usize,
 ) -> Result<(), Error> {
-    let format = outputs.first().map_or(Format::F32, |output| output.weights.format);
+    let format = format_of(outputs);
     with_block!(format, quantized B => match rows {
+        1 if splits_k(outputs, queue.multiprocessors(), Quantized::<B>::RESIDENT) => {
+            launch_rows::<B, 1>(queue, outputs, &input, rows)
+        }
         0 | 1 => launch::<Quantized<B>, _, 1>(queue, outputs, &input, rows),
         2 => launch_rows::<B, 2>(queue, outputs, &input, rows),
         3 | 4 => launch_rows::<B, 4>(queue, outputs, &input, rows),
         _ => launch_rows::<B, 8>(queue, outputs, &input, rows),
-    }, else Err(Error::Contract {
+    }, else Err(not_quantized(format)))
+}
+
+/// [`matvec_q8`] of one row by the kernel whose warps share K, whatever the number of outputs: the same bits.
+///
+/// # Errors
+/// As [`matvec_q8`].
+pub fn matvec_q8_split_k(
+    queue: &impl Queue,
+    outputs: &[Output<'_>],
+    input: View<'_, u8>,
+) -> Result<(), Error> {
+    let format = format_of(outputs);
+    with_block!(format, quantized B => launch_rows::<B, 1>(queue, outputs, &input, 1),
+        else Err(not_quantized(format)))
+}
+
+/// [`matvec_q8`] of one row and weights of two formats in one launch, whatever the number of outputs: the same bits.
+/// Those of each have one format, and the formats are two of [`TWO_FORMATS`], in that order.
+///
+/// # Errors
+/// As [`matvec_q8`], and [`Error::Contract`] for other formats.
+pub fn matvec_q8_two(
+    queue: &impl Queue,
+    outputs: [&[Output<'_>]; 2],
+    input: View<'_, u8>,
+) -> Result<(), Error> {
+    match outputs.map(format_of) {
+        [Format::Q4_K, Format::Q6_K] => launch_two::<BlockQ4_K, BlockQ6_K>(queue, outputs, &input),
+        [Format::Q5_K, Format::Q6_K] => launch_two::<BlockQ5_K, BlockQ6_K>(queue, outputs, &input),
+        [Format::Q5_0, Format::Q8_0] => launch_two::<BlockQ5_0, BlockQ8_0>(queue, outputs, &input),
+        [first, second] => Err(Error::Contract {
+            kernel: "matvec_q8",
+            what: format!("no kernel takes {first} and {second} in one launch, multiply them apart"),
+        }),
+    }
+}
+
+/// [`matvec_q8`] of weights of several formats: a launch for each, or one of [`matvec_q8_two`] where that kernel's
+/// blocks all run at a time. The same bits.
+///
+/// # Errors
+/// As [`matvec_q8`].
+pub fn matvec_q8_by_format(
+    queue: &impl Queue,
+    mut outputs: Vec<Output<'_>>,
+    input: View<'_, u8>,
+    rows: usize,
+) -> Result<(), Error> {
+    const OUTPUTS: u32 = RowsGeometry::OUTPUTS;
+    let fit = at_a_time(queue.multiprocessors(), RowsGeometry::RESIDENT);
+    let formats: Vec<&[Output<'_>]> = by_format(&mut outputs).collect();
+    if let ([first, second], 1) = (&formats[..], rows)
+        && TWO_FORMATS.contains(&[first, second].map(|outputs| format_of(outputs)))
+        && blocks(first, OUTPUTS).saturating_add(blocks(second, OUTPUTS)) <= fit
+    {
+        return matvec_q8_two(queue, [first, second], input);
+    }
+    formats.into_iter().try_for_each(|outputs| matvec_q8(queue, outputs, input, rows))
+}
+
+/// [`matvec_f16`] of weights of several formats: a launch for each.
+///
+/// # Errors
+/// As [`matvec_f16`].
+pub fn matvec_f16_by_format(
+    queue: &impl Queue,
+    mut outputs: Vec<Output<'_>>,
+    input: View<'_, f16>,
+    rows: usize,
+) -> Result<(), Error> {
+    by_format(&mut outputs).try_for_each(|outputs| matvec_f16(queue, outputs, input, rows))
+}
+
+/// The outputs of one format, and those of the next.
+fn by_format<'o, 'a>(outputs: &'o mut [Output<'a>]) -> impl Iterator<Item = &'o [Output<'a>]> {
+    outputs.sort_by_key(|output| output.weights.format as u32);
+    outputs.chunk_by(|a, b| a.weights.format == b.weights.format)
+}
+
+/// The format of the first one's weights.
+fn format_of(outputs: &[Output<'_>]) -> Format {
+    outputs.first().map_or(Format::F32, |output| output.weights.format)
+}
+
+fn not_quantized(format: Format) -> Error {
+    Error::Contract {
         kernel: "matvec_q8",
         what: format!("weights of {format} are not quantized, multiply them with f16"),
-    }))
+    }
+}
+
+/// Whether the products of one row are those of the kernel whose warps share K: where a multiprocessor has room for
+/// `resident` blocks of [`Matvec`] and some of them, but no more than that once, would have one more.
+///
+/// These come last and alone: query, key and value of qwen2-7b in Q4_K, 576 blocks of which an H200 has 528 at a
+/// time, take 6.04 µs. The other kernel has half as many blocks, and all at a time: 4.64 µs. It loses where `Matvec`
+/// has 448 blocks (4.64 µs instead of 3.93) and where it has 4736 (27.22 instead of 24.89); what lies between is not
+/// measured. docs/results.md, "what was tried on `matvec`, and lost", has the whole table.
+fn splits_k(outputs: &[Output<'_>], multiprocessors: u32, resident: u32) -> bool {
+    let at_a_time = |resident| at_a_time(multiprocessors, resident);
+    let blocks = blocks(outputs, MatvecGeometry::BLOCK_OUTPUTS);
+    (at_a_time(resident) + 1..=at_a_time(resident + 1)).contains(&blocks)
+}
+
+/// Blocks of so many outputs.
+fn blocks(outputs: &[Output<'_>], block_outputs: u32) -> usize {
+    let rows = outputs.iter().map(|output| output.weights.rows);
+    rows.fold(0, |sum, rows| sum.saturating_add(rows.div_ceil(block_outputs as usize)))
+}
+
+/// Blocks that run at a time, where each multiprocessor has room for so many.
+fn at_a_time(multiprocessors: u32, resident: u32) -> usize {
+    (u64::from(multiprocessors) * u64::from(resident)) as usize
 }
 
 /// As [`matvec_q8`] with rows of f16, for weights of every format. Columns are also a multiple
@@ -76,7 +192,7 @@ pub fn matvec_f16(
             _ => launch::<P, _, 4>(queue, outputs, input, rows),
         }
     }
-    let format = outputs.first().map_or(Format::F32, |output| output.weights.format);
+    let format = format_of(outputs);
     match format {
         Format::F32 => few::<HalfNumbers<f32>>(queue, outputs, &input, rows),
         Format::F16 => few::<HalfNumbers<f16>>(queue, outputs, &input, rows),
@@ -102,7 +218,7 @@ fn launch<P: Pair, E, const ROWS: usize>(
     unsafe { queue.launch(arguments) }
 }
 
-/// Checks and launches the kernel that takes `ROWS` rows of q8 in a pass by the tensor cores.
+/// Checks and launches the kernel that takes `ROWS` rows of q8 in a pass by the tensor cores, its warps K by parts.
 fn launch_rows<B: Pieces + Named, const ROWS: usize>(
     queue: &impl Queue,
     outputs: &[Output<'_>],
@@ -117,7 +233,32 @@ fn launch_rows<B: Pieces + Named, const ROWS: usize>(
     unsafe { queue.launch(arguments) }
 }
 
-/// What both kernels take.
+/// Checks and launches the kernel that takes a row of q8 and weights of two formats.
+fn launch_two<A: Pieces + Beside<B>, B: Pieces + Named>(
+    queue: &impl Queue,
+    [first, second]: [&[Output<'_>]; 2],
+    input: &View<'_, u8>,
+) -> Result<(), Error> {
+    let check = Check::<MatvecTwo<A, B>>::new(queue);
+    let Arguments { jobs, input: row, rows, k } =
+        arguments::<_, Quantized<A>, u8>(&check, first, input, 1, RowsGeometry::OUTPUTS)?;
+    let first = MatvecRows { jobs, input: row, rows, k, format: PhantomData };
+    let Arguments { jobs, input: row, rows, k: columns } =
+        arguments::<_, Quantized<B>, u8>(&check, second, input, 1, RowsGeometry::OUTPUTS)?;
+    let second = MatvecRows { jobs, input: row, rows, k: columns, format: PhantomData };
+    check.that(k == columns, || {
+        format!("weights of one format have {k} columns and of the other {columns}, both take one input")
+    })?;
+    let arguments = MatvecTwo::<A, B> { first, second };
+    let groups = arguments.launch().grid.y;
+    check.that(groups <= Job::MOST_GROUPS, || {
+        format!("{groups} groups of outputs together, the most is {}", Job::MOST_GROUPS)
+    })?;
+    // SAFETY: as above.
+    unsafe { queue.launch(arguments) }
+}
+
+/// What the kernels take.
 struct Arguments {
     jobs: [Job; Job::MOST],
     input: Global<u8>,

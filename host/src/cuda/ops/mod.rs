@@ -47,7 +47,10 @@ pub use matmul_f16_quant::{matmul_f16_quant, matmul_f16_quant_by};
 pub use matmul_f16_wgmma::{matmul_f16_wgmma, matmul_f16_wgmma_by};
 pub use matmul_splitk::{matmul_splitk, matmul_splitk_by};
 pub use matrix::PlaneMatrix;
-pub use matvec::{Output, matvec_f16, matvec_q8};
+pub use matvec::{
+    Output, matvec_f16, matvec_f16_by_format, matvec_q8, matvec_q8_by_format, matvec_q8_split_k,
+    matvec_q8_two,
+};
 pub use probe::{
     approximations, loads, map_bf16, map_f16, map_s8, map_wgmma, product_f16, product_s8, product_wmma,
     shared, shared_or,

@@ -154,6 +154,7 @@ checks! {
     SplitK8: splitk::SplitK8,
     SplitK32: splitk::SplitK32,
     SplitK64: splitk::SplitK64,
+    MatvecTwo: matvec::MatvecTwo,
     Attention: attention::PromptAttention,
     Steps: steps::StepAttention,
     GatedF32: gated::GatedF32,
