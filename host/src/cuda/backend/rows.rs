@@ -260,6 +260,6 @@ impl Rows for SlabF16 {
         _many: bool,
         _unpacked: &mut Buffer<PanelF16>,
     ) -> Result<(), Error> {
-        by_format(outputs, |outputs| ops::matmul_splitk(queue, outputs, input, rows))
+        ops::matmul_splitk_by_format(queue, outputs, input, rows)
     }
 }

@@ -8,7 +8,7 @@ use gpu::quant::planes::{PIECE_ELEMENTS, Pieces};
 use gpu::quant::{Format, with_block};
 
 use super::Check;
-use super::matvec::{Output, jobs};
+use super::matvec::{Output, by_format, jobs};
 use crate::cuda::{Error, Queue, View};
 
 /// `out[r][n] = Σ_k input[r][k] · weights[n][k] + bias[n]` for up to three matrices of weights of one quantized
@@ -30,6 +30,19 @@ pub fn matmul_splitk(
         9..=32 => matmul_splitk_by::<16>(queue, outputs, input, rows),
         _ => matmul_splitk_by::<32>(queue, outputs, input, rows),
     }
+}
+
+/// [`matmul_splitk`] of weights of several formats: a launch for each.
+///
+/// # Errors
+/// As [`matmul_splitk`].
+pub fn matmul_splitk_by_format(
+    queue: &impl Queue,
+    mut outputs: Vec<Output<'_>>,
+    input: View<'_, SlabF16>,
+    rows: usize,
+) -> Result<(), Error> {
+    by_format(&mut outputs).try_for_each(|outputs| matmul_splitk(queue, outputs, input, rows))
 }
 
 /// As [`matmul_splitk`], by the kernel that takes twice `REGISTERS` rows in a pass, which are 8, 32 or 64: all give the

@@ -129,7 +129,7 @@ pub fn matvec_f16_by_format(
 }
 
 /// The outputs of one format, and those of the next.
-fn by_format<'o, 'a>(outputs: &'o mut [Output<'a>]) -> impl Iterator<Item = &'o [Output<'a>]> {
+pub(super) fn by_format<'o, 'a>(outputs: &'o mut [Output<'a>]) -> impl Iterator<Item = &'o [Output<'a>]> {
     outputs.sort_by_key(|output| output.weights.format as u32);
     outputs.chunk_by(|a, b| a.weights.format == b.weights.format)
 }

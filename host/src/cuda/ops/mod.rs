@@ -45,7 +45,7 @@ pub use gated::gated;
 pub use matmul_f16::matmul_f16;
 pub use matmul_f16_quant::{matmul_f16_quant, matmul_f16_quant_by};
 pub use matmul_f16_wgmma::{matmul_f16_wgmma, matmul_f16_wgmma_by};
-pub use matmul_splitk::{matmul_splitk, matmul_splitk_by};
+pub use matmul_splitk::{matmul_splitk, matmul_splitk_by, matmul_splitk_by_format};
 pub use matrix::PlaneMatrix;
 pub use matvec::{
     Output, matvec_f16, matvec_f16_by_format, matvec_q8, matvec_q8_by_format, matvec_q8_split_k,
