@@ -127,8 +127,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let message = format!("a test of {longest} tokens does not fit into the model's context of {limit}");
         return Err(UsageError(message).into());
     }
-    let sequences = tests.iter().map(|test| test.sequences).max().unwrap_or(1);
-    let mut session = args.machine.session(&model, longest, sequences)?;
+    let first = tests.first().map_or(1, |test| test.sequences);
+    let mut session = args.machine.session(&model, longest, first)?;
     if let Some(peer) = &args.against {
         return against::run(args, &tests, peer, &file.name(), &mut session, record);
     }
@@ -141,6 +141,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut samples = Vec::new();
     for (index, test) in tests.into_iter().enumerate() {
         bar.set_message(test.name());
+        // What a session for so many does, which one for more may do otherwise.
+        if session.sequences() != test.sequences {
+            session.resize(test.sequences)?;
+        }
         let mut progress = |round: usize| bar.set_position((index * rounds + round) as u64);
         samples.push(measure(&mut session, test, batch, repetitions, !args.no_warmup, &mut progress)?);
     }

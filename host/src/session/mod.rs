@@ -93,6 +93,18 @@ impl Session {
         Ok(Self { backend, context, positions: vec![0; sequences] })
     }
 
+    /// Makes room for another number of sequences, at least one, of as many positions. All are empty then.
+    ///
+    /// # Errors
+    /// [`BackendError`] if the KV caches do not fit into memory; then the session holds none.
+    pub fn resize(&mut self, sequences: usize) -> Result<(), BackendError> {
+        let sequences = sequences.max(1);
+        self.positions.clear();
+        self.backend.allocate(self.context, sequences)?;
+        self.positions.resize(sequences, 0);
+        Ok(())
+    }
+
     /// The model's description.
     #[must_use]
     pub fn config(&self) -> &Config {

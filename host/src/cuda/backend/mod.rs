@@ -157,11 +157,6 @@ impl<Q: ModelQueue> GpuBackend<Q> {
         Ok(Self { queue, model, options, weights, sequences: None })
     }
 
-    /// The options, of the session where there is one.
-    fn options(&self) -> GpuOptions {
-        self.sequences.as_ref().map_or(self.options, |sequences| sequences.options)
-    }
-
     /// Has the kernels of prompts and of steps compiled.
     fn prepare(&mut self, count: usize) -> Result<(), BackendError> {
         let Self { queue, model, weights, sequences, .. } = self;
@@ -252,7 +247,7 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
     }
 
     fn description(&self) -> String {
-        format!("{}, {}", self.queue.description(), self.options())
+        format!("{}, {}", self.queue.description(), self.options)
     }
 
     fn device(&self) -> String {
@@ -407,8 +402,14 @@ fn read_logits<Q: ModelQueue>(
     Ok(())
 }
 
-/// That a device of this compute capability has the products that are asked for.
+/// That prompts and a device of this compute capability have the products that are asked for.
 fn check_options(options: GpuOptions, compute_capability: Option<u32>) -> Result<(), BackendError> {
+    if options.prompt == ActivationKind::F16SplitK {
+        // There is no room for so many of its rows, and those of prompts' own products are as fast with eight.
+        return Err(BackendError::Unsupported {
+            what: format!("{} in prompts: it is for generated tokens", options.prompt),
+        });
+    }
     let kinds = [options.prompt, options.step, options.step_of_many];
     match compute_capability {
         Some(sm) if sm != WGMMA && kinds.into_iter().any(ActivationKind::needs_wgmma) => {
