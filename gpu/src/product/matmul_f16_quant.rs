@@ -86,9 +86,10 @@
 use core::marker::PhantomData;
 
 use super::activations::{Activations, AsF16};
+use super::output::Output;
 use super::problem::{PIECES, Pending, Product, SLAB, pieces_of_a_thread, place_of_piece};
 use super::staged::{ROW_BYTES, Rows, Staged};
-use super::tiling::{FRAGMENT, MOST, Output, Sums, Tiling};
+use super::tiling::{FRAGMENT, MOST, Sums, Tiling};
 use super::weights::{CHUNKS, Weights};
 use crate::quant::Format;
 use crate::simt::{
@@ -193,7 +194,7 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
     }
 
     fn work(&self, _: u32) -> Option<Work> {
-        Some(self.product.work(B::FORMAT, AsF16::value_bytes(self.product.k)))
+        Some(self.product.work(B::FORMAT, AsF16::value_bytes(self.product.k), size_of::<f32>()))
     }
 }
 

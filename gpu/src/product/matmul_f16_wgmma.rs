@@ -63,15 +63,16 @@
 //! in the same order whatever M, N, the grid and the tiles are. The bits are not those of
 //! `MatmulF16Quant`: `wgmma` adds the 16 products of a step otherwise than two `mma` do.
 
-use super::panels::{PANEL_BYTES, PANEL_COLUMNS, PANEL_ROWS, Panels, STEP_BYTES, operand};
+use super::output::{Element, Output};
+use super::panels::{PANEL_BYTES, PANEL_COLUMNS, PANEL_ROWS, Panels, ROW_BYTES, ROWS, STEP_BYTES, operand};
 use super::problem::Product;
-use super::tiling::{FRAGMENT, Output, Tiling};
+use super::tiling::{FRAGMENT, Tiling};
 use super::{Activations, AsF16Panels};
 use crate::fragment::wgmma;
 use crate::quant::Format;
 use crate::simt::{
-    ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, RowMajor,
-    Shared, WARP_LANES, Work,
+    ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, Ring,
+    RowMajor, WARP_LANES, Work,
 };
 
 /// Warps that multiply: two warp groups.
@@ -89,9 +90,9 @@ const STAGES_BYTES: u32 = 192 << 10;
 /// The arguments of a product; `REGISTERS` is half of a tile's columns, what a lane holds of it.
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
 #[repr(C)]
-pub struct MatmulF16Wgmma<const REGISTERS: usize = 128> {
-    /// `m × n`, row major, not overlapping the others; aligned to 8 bytes if `n` is even.
-    pub out: Global<f32>,
+pub struct MatmulF16Wgmma<const REGISTERS: usize = 128, E = f32> {
+    /// `m × n`, row major, not overlapping the others; aligned to 8 bytes if `n` is even, of f16 to 16.
+    pub out: Global<E>,
     /// [`Panels`] of `m` rows of `k` columns, aligned to 16 bytes.
     pub input: Global<u8>,
     /// [`Panels`] of `n` rows of `k` columns, aligned to 16 bytes.
@@ -108,20 +109,22 @@ pub struct MatmulF16Wgmma<const REGISTERS: usize = 128> {
     pub blocks: u32,
 }
 
-impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
+impl<const REGISTERS: usize, E: Element> MatmulF16Wgmma<REGISTERS, E> {
     /// Columns of a tile.
     const TILE_N: u32 = 2 * REGISTERS as u32;
     /// The tiles. The second numbers are those of warp groups.
     const TILING: Tiling =
         Tiling { tile_m: TILE_M, tile_n: Self::TILE_N, warps_m: CONSUMERS / GROUP_WARPS, warps_n: 1 };
-    /// Panels of the weights in a stage.
-    const WEIGHT_PANELS: u32 = Self::TILE_N / PANEL_ROWS;
+    /// Whether tiles begin where panels of the weights do.
+    const WHOLE_PANELS: bool = Self::TILE_N.is_multiple_of(PANEL_ROWS);
+    /// Panels of the weights that a tile has rows of, at most.
+    const WEIGHT_PANELS: u32 = Self::TILE_N.div_ceil(PANEL_ROWS) + !Self::WHOLE_PANELS as u32;
     /// Bytes of a stage.
-    const STAGE_BYTES: u32 = (1 + Self::WEIGHT_PANELS) * PANEL_BYTES;
+    const STAGE_BYTES: u32 = PANEL_BYTES + Self::TILE_N * ROW_BYTES;
     /// Stages.
     const STAGES: u32 = STAGES_BYTES / Self::STAGE_BYTES;
     /// Bytes of shared memory.
-    pub const SHARED_BYTES: u32 = STAGES_BYTES + 2 * Self::STAGES * 8;
+    pub const SHARED_BYTES: u32 = STAGES_BYTES + Ring::barrier_bytes(Self::STAGES);
 
     /// Tiles of an `m × n` output.
     #[must_use]
@@ -130,10 +133,14 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
     }
 }
 
-impl<const REGISTERS: usize> Contract for MatmulF16Wgmma<REGISTERS> {
-    const NAME: &'static str = match REGISTERS {
-        128 => "matmul_f16_wgmma",
-        64 => "matmul_f16_wgmma_n128",
+impl<const REGISTERS: usize, E: Element> Contract for MatmulF16Wgmma<REGISTERS, E> {
+    const NAME: &'static str = match (REGISTERS, size_of::<E>()) {
+        (128, 4) => "matmul_f16_wgmma",
+        (120, 4) => "matmul_f16_wgmma_n240",
+        (64, 4) => "matmul_f16_wgmma_n128",
+        (128, 2) => "matmul_f16_wgmma_f16",
+        (120, 2) => "matmul_f16_wgmma_f16_n240",
+        (64, 2) => "matmul_f16_wgmma_f16_n128",
         _ => panic!("tiles without a name"),
     };
     const EXPECTATIONS: Expectations = Expectations {
@@ -157,24 +164,22 @@ impl<const REGISTERS: usize> Contract for MatmulF16Wgmma<REGISTERS> {
 
     fn work(&self, _: u32) -> Option<Work> {
         let Self { out, input, weights, bias, m, n, k, .. } = *self;
-        let product = Product { out, input, weights, bias, m, n, k };
-        Some(product.work(Format::F16, AsF16Panels::value_bytes(k)))
+        let product = Product { out: out.cast(), input, weights, bias, m, n, k };
+        Some(product.work(Format::F16, AsF16Panels::value_bytes(k), size_of::<E>()))
     }
 }
 
-impl<S: Hopper, const REGISTERS: usize> Kernel<S> for MatmulF16Wgmma<REGISTERS> {
+impl<S: Hopper, const REGISTERS: usize, E: Element> Kernel<S> for MatmulF16Wgmma<REGISTERS, E> {
     #[inline(always)]
     unsafe fn run(self, s: S) {
-        let stages = Stages::<S, REGISTERS> { s, at: 0, round: 0 };
+        let shared = s.shared::<u8>();
+        let stages = Ring::new(shared, shared.at(STAGES_BYTES).cast(), Self::STAGES, Self::STAGE_BYTES);
         // SAFETY: nobody uses the barriers before the block's; a warp group's parts of out are its own.
         unsafe {
             // Not by the lane that copies: rustc would join the two questions who that is, and copy the barrier
             // in between into both arms.
             if s.thread() == 0 {
-                for stage in 0..Self::STAGES {
-                    s.mbarrier_init(stages.full(stage), 1);
-                    s.mbarrier_init(stages.empty(stage), CONSUMERS);
-                }
+                stages.initialize(s, 1, CONSUMERS);
                 s.fence_mbarrier_init();
             }
             s.barrier();
@@ -187,30 +192,33 @@ impl<S: Hopper, const REGISTERS: usize> Kernel<S> for MatmulF16Wgmma<REGISTERS> 
     }
 }
 
-impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
+impl<const REGISTERS: usize, E: Element> MatmulF16Wgmma<REGISTERS, E> {
     /// Copies the slabs of the block's tiles into the stages.
     ///
     /// # Safety
     /// The barriers have been initialized; one lane of the block does so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn produce<S: Hopper>(&self, s: S, mut stages: Stages<S, REGISTERS>) {
+    unsafe fn produce<S: Hopper>(&self, s: S, mut stages: Ring) {
         let panels = Panels::new(self.k);
         let mut tile = s.block().x;
         while tile < Self::tiles(self.m, self.n) {
             let (row, column) = Self::TILING.place(tile, self.m, self.n);
             for slab in 0..panels.across() {
-                let (full, stage) = (stages.full(stages.at), stages.bytes(stages.at));
+                let (full, stage) = (stages.full_barrier(), stages.stage());
                 // SAFETY: whole panels, the rows of a tile are among those that matrices are rounded up to;
                 // the stage has been given back, in the first round nobody has had it.
                 unsafe {
-                    // The parity of the round before: of none, which is over, in the first one.
-                    s.mbarrier_wait(stages.empty(stages.at), stages.round & 1 ^ 1);
+                    stages.wait_empty(s);
                     s.mbarrier_arrive_expect(full, Self::STAGE_BYTES);
                     s.bulk_load(stage, self.input.at(panels.panel(row, slab)), PANEL_BYTES, full);
                     for i in 0..Self::WEIGHT_PANELS {
-                        let from = self.weights.at(panels.panel(column + i * PANEL_ROWS, slab));
-                        s.bulk_load(stage.row(1 + i, PANEL_BYTES), from, PANEL_BYTES, full);
+                        let (to, rows, from) = self.part(column, i);
+                        if rows > 0 {
+                            let to = stage.at(PANEL_BYTES + to * ROW_BYTES);
+                            let from = self.weights.at(panels.chunk(from, slab * PANEL_COLUMNS));
+                            s.bulk_load(to, from, rows * ROW_BYTES, full);
+                        }
                     }
                 }
                 stages.advance();
@@ -219,13 +227,29 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
         }
     }
 
+    /// The `i`-th part of a tile's rows of weights that one panel holds: which of the tile's it begins with, how
+    /// many there are, and which of the matrix' it begins with. In place of a part that does not exist comes
+    /// another one, for columns that nobody stores.
+    #[inline(always)]
+    const fn part(&self, column: u32, i: u32) -> (u32, u32, u32) {
+        let above = if Self::WHOLE_PANELS { 0 } else { column % PANEL_ROWS };
+        if i == 0 {
+            let rows = PANEL_ROWS - above;
+            return (0, if rows < Self::TILE_N { rows } else { Self::TILE_N }, column);
+        }
+        let (first, end) = (i * PANEL_ROWS - above, (i + 1) * PANEL_ROWS - above);
+        let end = if end < Self::TILE_N { end } else { Self::TILE_N };
+        let exists = Self::WHOLE_PANELS || column + first < self.n.next_multiple_of(ROWS);
+        (first, end.saturating_sub(first), if exists { column + first } else { 0 })
+    }
+
     /// Multiplies the slabs in the stages, and stores each tile's sums.
     ///
     /// # Safety
     /// The barriers have been initialized; all warps of both warp groups do so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn consume<S: Hopper>(&self, s: S, mut stages: Stages<S, REGISTERS>) {
+    unsafe fn consume<S: Hopper>(&self, s: S, mut stages: Ring) {
         let (warp, lane) = (s.warp(), s.lane());
         let down = warp / GROUP_WARPS * GROUP_ROWS;
         let slabs = Panels::new(self.k).across();
@@ -235,14 +259,14 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
             // Not a loop of no slabs: then sums would be set where products may be under way, and `ptxas` would
             // have every product waited for.
             if slabs > 0 {
-                let mut slab = 0;
+                let (mut slab, mut before) = (0, stages);
                 loop {
-                    let panels = stages.bytes(stages.at);
+                    let panels = stages.stage();
                     let (a, b) = (operand(panels, down), operand(panels.at(PANEL_BYTES), 0));
                     // SAFETY: the stage is full, and stays so until this warp has given it back, which it
                     // does when its products are done.
                     unsafe {
-                        s.mbarrier_wait(stages.full(stages.at), stages.round & 1);
+                        stages.wait_full(s);
                         s.wgmma_fence();
                         for step in 0..STEPS {
                             let by = step * STEP_BYTES;
@@ -258,8 +282,9 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
                     s.wgmma_wait::<1>();
                     if slab > 1 && lane == 0 {
                         // SAFETY: the products of the slab before are done.
-                        unsafe { s.mbarrier_arrive(stages.empty(stages.before())) };
+                        unsafe { s.mbarrier_arrive(before.empty_barrier()) };
                     }
+                    before = stages;
                     stages.advance();
                 }
                 s.wgmma_wait::<0>();
@@ -267,9 +292,9 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
                     // SAFETY: all products are done.
                     unsafe {
                         if slab > 1 {
-                            s.mbarrier_arrive(stages.empty(stages.before()));
+                            s.mbarrier_arrive(before.empty_barrier());
                         }
-                        s.mbarrier_arrive(stages.empty(stages.at));
+                        s.mbarrier_arrive(stages.empty_barrier());
                     }
                 }
                 stages.advance();
@@ -296,54 +321,8 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
         let pair = |i: usize, j: usize| [sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]];
         // SAFETY: the caller's.
         unsafe {
-            Output { out, bias, m, n }.store_pairs(s, [row + down, column + right], [2, REGISTERS / 4], pair);
-        }
-    }
-}
-
-/// One side's way through the stages.
-#[derive(Clone, Copy)]
-struct Stages<S, const REGISTERS: usize> {
-    s: S,
-    /// The stage.
-    at: u32,
-    /// How often all stages have been gone through.
-    round: u32,
-}
-
-impl<S: Hopper, const REGISTERS: usize> Stages<S, REGISTERS> {
-    const COUNT: u32 = MatmulF16Wgmma::<REGISTERS>::STAGES;
-
-    /// Where a stage's panels begin.
-    #[inline(always)]
-    fn bytes(&self, stage: u32) -> Shared<u8> {
-        self.s.shared::<u8>().row(stage, MatmulF16Wgmma::<REGISTERS>::STAGE_BYTES)
-    }
-
-    /// The barrier whose phases end when a stage has been filled.
-    #[inline(always)]
-    fn full(&self, stage: u32) -> Shared<u64> {
-        self.s.shared::<u8>().at(STAGES_BYTES).cast::<u64>().at(stage)
-    }
-
-    /// The barrier whose phases end when a stage may be filled again.
-    #[inline(always)]
-    fn empty(&self, stage: u32) -> Shared<u64> {
-        self.full(Self::COUNT + stage)
-    }
-
-    /// The stage before.
-    #[inline(always)]
-    fn before(&self) -> u32 {
-        if self.at == 0 { Self::COUNT - 1 } else { self.at - 1 }
-    }
-
-    /// On to the next one.
-    #[inline(always)]
-    fn advance(&mut self) {
-        self.at += 1;
-        if self.at == Self::COUNT {
-            (self.at, self.round) = (0, self.round + 1);
+            let (output, place) = (Output { out, bias, m, n }, [row + down, column + right]);
+            E::store_of_warp(s, output, place, [2, REGISTERS / 4], pair);
         }
     }
 }
