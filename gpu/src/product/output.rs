@@ -261,3 +261,97 @@ fn transposed<S: Simt>(s: S, [a, b, c, d]: [u32; 4]) -> [u32; 4] {
     let ((a, c), (b, d)) = (swap(a, c, 2), swap(b, d, 2));
     [a, b, c, d]
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::product::{MatmulF16Wgmma, Panels};
+    use crate::simt::Kernel;
+    use crate::simt::emulator::{Emulator, Lane, Memory};
+
+    /// Rows of small integers, so that sums are exact, and many of them not f16.
+    fn rows(rows: u32, columns: u32, seed: u32) -> Vec<i32> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 25) as i32 - 40
+        };
+        (0..rows * columns).map(|_| next()).collect()
+    }
+
+    /// A matrix in panels; rows that it does not have are NaN.
+    fn panels(values: &[i32], rows: u32, columns: u32) -> Vec<u8> {
+        let layout = Panels::new(columns);
+        let mut bytes = std::vec![0xff; layout.bytes(rows) as usize];
+        for row in 0..rows {
+            for column in 0..layout.padded_columns() {
+                let value = if column < columns { values[(row * columns + column) as usize] } else { 0 };
+                let at = layout.element(row, column) as usize;
+                bytes[at..at + 2].copy_from_slice(&f16::from_f32(value as f32).to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    fn product<const REGISTERS: usize, E: Element>([m, n, k]: [u32; 3], biased: bool) -> (Vec<E>, Vec<f32>)
+    where
+        MatmulF16Wgmma<REGISTERS, E>: for<'b> Kernel<Lane<'b>>,
+    {
+        let (a, b) = (rows(m, k, 5), rows(n, k, 7));
+        let bias: Vec<f32> = (0..n).map(|column| if biased { column as f32 } else { 0.0 }).collect();
+        let exact = |i: u32| {
+            let (row, column) = (i / n, i % n);
+            let products = (0..k).map(|at| a[(row * k + at) as usize] * b[(column * k + at) as usize]);
+            products.sum::<i32>() as f32 + bias[column as usize]
+        };
+        let expected = (0..m * n).map(exact).collect();
+        let mut memory = Memory::new();
+        let kernel = MatmulF16Wgmma::<REGISTERS, E> {
+            out: memory.output("out", (m * n) as usize),
+            input: memory.input("input", &panels(&a, m, k)),
+            weights: memory.input("weights", &panels(&b, n, k)),
+            bias: if biased { memory.input("bias", &bias) } else { Global::zeroed() },
+            m,
+            n,
+            k,
+            blocks: 2,
+        };
+        let what = || std::format!("{m} × {n} × {k} by {REGISTERS}");
+        Emulator::new().launch(&mut memory, kernel).unwrap_or_else(|error| panic!("{}: {error}", what()));
+        memory.check_written_once(kernel.out).unwrap_or_else(|fault| panic!("{}: {fault}", what()));
+        (memory.values(kernel.out), expected)
+    }
+
+    fn both_kinds<const REGISTERS: usize>(shape: [u32; 3], biased: bool) {
+        let (found, expected) = product::<REGISTERS, f32>(shape, biased);
+        assert_eq!(found, expected, "{shape:?}, {REGISTERS}");
+        let (found, expected) = product::<REGISTERS, f16>(shape, biased);
+        let rounded: Vec<f16> = expected.iter().map(|&sum| f16::from_f32(sum)).collect();
+        assert!(
+            rounded.iter().zip(&expected).any(|(half, &sum)| half.to_f32() != sum),
+            "something is rounded"
+        );
+        assert_eq!(found, rounded, "{shape:?}, {REGISTERS}");
+    }
+
+    #[test]
+    fn f16_is_what_f32_is_rounded_to() {
+        // Chunks, pairs, and single elements; tiles of 240 that begin in the middle of panels, and end beyond
+        // the last one.
+        for (shape, biased) in [
+            ([9, 8, 100], true),
+            ([130, 744, 72], true),
+            ([70, 250, 64], false),
+            ([3, 513, 136], true),
+            ([1, 1024, 64], false),
+        ] {
+            both_kinds::<64>(shape, biased);
+            both_kinds::<120>(shape, biased);
+            both_kinds::<128>(shape, biased);
+        }
+    }
+}

@@ -43,7 +43,8 @@ impl Product {
         let biases = if self.bias.address() == 0 { 0 } else { 4 * u64::from(n) };
         let weights = u64::from(n) * plane_value_bytes(weights, k);
         let read = u64::from(m) * input_row_bytes + weights + biases;
-        Work::moving(read, out_bytes as u64 * product([m, n])).multiplying(product([m, n, k]), Unit::TensorF16)
+        Work::moving(read, out_bytes as u64 * product([m, n]))
+            .multiplying(product([m, n, k]), Unit::TensorF16)
     }
 
     /// Slabs of a row.
