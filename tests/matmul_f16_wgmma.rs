@@ -18,7 +18,7 @@ use half::f16;
 use lanemap::cuda::ops::{self, PlaneMatrix};
 use lanemap::cuda::{Emulated, Error, Queue, View, ViewMut};
 use lanemap::gate::parity::unpack_f16;
-use machine::{Guarded, Machine, assert_refused, has_wgmma, on_both, say};
+use machine::{Guarded, Machine, assert_refused, counted, has_wgmma, on_both, say};
 use products::{Kernels, Launch, Matrix, Rows, SPEED_SHAPES};
 use random::{Random, normal};
 
@@ -27,6 +27,7 @@ on_both! {
     every_format_is_multiplied,
     biases_are_added_to_every_row,
     a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles,
+    f16_is_what_f32_is_rounded_to,
     arguments_outside_the_contract_are_refused,
 }
 
@@ -108,7 +109,7 @@ fn by<const REGISTERS: usize, M: Machine>(
     m: usize,
 ) -> Result<(), Error> {
     through_panels(queue, input, weights, m, |input, weights, shape| {
-        ops::matmul_f16_wgmma_by::<REGISTERS>(queue, out, input, weights, bias, shape)
+        ops::matmul_f16_wgmma_by::<REGISTERS, f32>(queue, out, input, weights, bias, shape)
     })
 }
 
@@ -132,7 +133,7 @@ impl Kernels for Wgmma {
     }
 
     fn other_tiles<M: Machine>() -> Vec<(&'static str, Launch<M, f32>)> {
-        vec![("128 × 128", by::<64, M>), ("128 × 256", by::<128, M>)]
+        vec![("128 × 128", by::<64, M>), ("128 × 240", by::<120, M>), ("128 × 256", by::<128, M>)]
     }
 }
 
@@ -154,6 +155,57 @@ fn a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles<M: Machine>(ma
     }
 }
 
+/// Both outputs of one product, by the tiles that are chosen and by each.
+fn f16_is_what_f32_is_rounded_to<M: Machine>(machine: &M) {
+    if !has_wgmma(machine, "f16_is_what_f32_is_rounded_to") {
+        return;
+    }
+    let seed = 81;
+    let mut random = Random(seed);
+    // Whole chunks, pairs, and single elements of a row; tiles of 240 that begin within panels.
+    for [m, n, k] in
+        machine.cases(&[[3, 8, 40], [130, 496, 72], [2, 250, 64], [5, 513, 136]], &[[300, 1000, 2048]])
+    {
+        let input = Wgmma::rows(m, k, &mut random);
+        let weights = Matrix::random(Format::F16, [n, k], &mut random).with_bias(&mut random);
+        let (sums, _) = products::run::<Wgmma, _>(machine, Wgmma::by_format(), &input, &weights);
+        let expected: Vec<f16> = sums.iter().map(|&sum| f16::from_f32(sum)).collect();
+        assert!(expected.iter().any(|x| x.to_f32().abs() > 0.1), "there is something to sum");
+        let rows = machine.input("rows", &input.elements).unwrap();
+        let planes = Guarded::input(machine, "weights", &weights.planes, 16);
+        let bias = machine.input("bias", weights.bias.as_ref().unwrap()).unwrap();
+        type Ops<M> = fn(
+            &M,
+            ViewMut<'_, f16>,
+            View<'_, PanelF16>,
+            View<'_, PanelF16>,
+            Option<View<'_, f32>>,
+            [usize; 3],
+        ) -> Result<(), Error>;
+        let all: [Ops<M>; 4] = [
+            ops::matmul_f16_wgmma,
+            ops::matmul_f16_wgmma_by::<64, f16>,
+            ops::matmul_f16_wgmma_by::<120, f16>,
+            ops::matmul_f16_wgmma_by::<128, f16>,
+        ];
+        for (i, multiply) in all.into_iter().enumerate() {
+            let (found, _) = counted(machine, m * n, 16, |queue, out| {
+                let weights = PlaneMatrix { bytes: planes.view(), format: Format::F16, rows: n, columns: k };
+                through_panels(queue, rows.view(), weights, m, |input, weights, shape| {
+                    multiply(queue, out, input, weights, Some(bias.view()), shape)
+                })
+            });
+            let differs = |(a, b): (&f16, &f16)| a.to_bits() != b.to_bits();
+            if let Some(at) = found.iter().zip(&expected).position(differs) {
+                panic!(
+                    "{m} × {n} × {k}, way {i}, random seed {seed}: [{at}] is {}, f32 is {}",
+                    found[at], sums[at]
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn slabs_are_copied_and_multiplied_once() {
     let machine = &Emulated::new();
@@ -172,6 +224,13 @@ fn slabs_are_copied_and_multiplied_once() {
             assert_eq!(counters.bulk_copies, tiles * slabs * (1 + columns as u64 / 128), "{m} × {n} × {k}");
             assert_eq!(counters.barriers, tiles.min(2));
         }
+        // A tile's 240 rows of weights come from as many panels as they lie in.
+        let (_, counters) = products::run::<Wgmma, _>(machine, by::<120, Emulated>, &input, &weights);
+        let of_weights: u64 =
+            (0..n.div_ceil(240) as u64).map(|i| (i * 240 + 239) / 128 - i * 240 / 128 + 1).sum();
+        let [rows, columns] = [m.div_ceil(128) as u64, n.div_ceil(240) as u64];
+        assert_eq!(counters.wgmma, rows * columns * slabs * 4 * 8, "{m} × {n} × {k}");
+        assert_eq!(counters.bulk_copies, rows * (columns + of_weights) * slabs, "{m} × {n} × {k}");
     }
 }
 
@@ -275,10 +334,10 @@ fn speed() {
         let all: [(&str, By); 3] = [
             ("its own", |queue, out, a, b, bias, shape| ops::matmul_f16_wgmma(queue, out, a, b, bias, shape)),
             ("128 × 256", |queue, out, a, b, bias, shape| {
-                ops::matmul_f16_wgmma_by::<128>(queue, out, a, b, bias, shape)
+                ops::matmul_f16_wgmma_by::<128, f32>(queue, out, a, b, bias, shape)
             }),
             ("128 × 128", |queue, out, a, b, bias, shape| {
-                ops::matmul_f16_wgmma_by::<64>(queue, out, a, b, bias, shape)
+                ops::matmul_f16_wgmma_by::<64, f32>(queue, out, a, b, bias, shape)
             }),
         ];
         for (tiles, launch) in all {

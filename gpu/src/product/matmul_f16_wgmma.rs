@@ -91,7 +91,7 @@ const STAGES_BYTES: u32 = 192 << 10;
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct MatmulF16Wgmma<const REGISTERS: usize = 128, E = f32> {
-    /// `m × n`, row major, not overlapping the others; aligned to 8 bytes if `n` is even, of f16 to 16.
+    /// `m × n`, row major, not overlapping the others; aligned to [`Element::ALIGN`].
     pub out: Global<E>,
     /// [`Panels`] of `m` rows of `k` columns, aligned to 16 bytes.
     pub input: Global<u8>,

@@ -11,6 +11,8 @@ use crate::simt::{Global, Simt, Word};
 pub trait Element: Word + Zeroable {
     /// Two neighbours, the lower column first.
     type Pair: Word;
+    /// Bytes that a matrix of them is aligned to.
+    const ALIGN: usize;
 
     /// A sum as it is stored.
     fn of<S: Simt>(s: S, sum: f32) -> Self;
@@ -39,6 +41,7 @@ pub trait Element: Word + Zeroable {
 
 impl Element for f32 {
     type Pair = [f32; 2];
+    const ALIGN: usize = size_of::<Self::Pair>();
 
     #[inline(always)]
     fn of<S: Simt>(_: S, sum: f32) -> f32 {
@@ -54,6 +57,7 @@ impl Element for f32 {
 /// Rounded to nearest even; what is too large becomes infinite.
 impl Element for f16 {
     type Pair = u32;
+    const ALIGN: usize = size_of::<[Self::Pair; 4]>();
 
     #[inline(always)]
     #[track_caller]

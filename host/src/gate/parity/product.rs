@@ -1,7 +1,10 @@
 //! `matmul_f16_<format>` and `matmul_f16_wgmma` against the operands' product, summed in f64.
 
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
 use bytemuck::Pod;
-use gpu::product::{MatmulF16Quant, MatmulF16Wgmma, PanelF16};
+use gpu::product::{Element, MatmulF16Quant, MatmulF16Wgmma, PanelF16};
 use gpu::quant::{Format, with_block};
 use gpu::simt::Contract;
 use half::f16;
@@ -24,9 +27,28 @@ pub struct MatmulF16 {
     few: bool,
 }
 
-/// A kernel for rows and weights of f16 in panels, by half the columns of its tiles.
+/// A kernel for rows and weights of f16 in panels, by half the columns of its tiles and what it writes.
 #[derive(Clone, Copy, Debug)]
-pub struct MatmulWgmma<const REGISTERS: usize>;
+pub struct MatmulWgmma<const REGISTERS: usize, O>(PhantomData<O>);
+
+/// What a product writes, and how a gate reads it.
+pub trait Written: Element + Debug + Into<f32> {
+    /// What is off by being stored, given the exact value.
+    fn rounding(exact: f64) -> f64;
+}
+
+impl Written for f32 {
+    fn rounding(_: f64) -> f64 {
+        0.0
+    }
+}
+
+/// To nearest: half a unit in the last place, of small ones that of the smallest.
+impl Written for f16 {
+    fn rounding(exact: f64) -> f64 {
+        FIRST_ORDER * (exact.abs() * 0.5_f64.powi(11)).max(0.5_f64.powi(25))
+    }
+}
 
 /// `[m, n, k]`: of numbers a chunk. Then parts of a piece and odd numbers of pieces, where the format has
 /// such rows, and more than two slabs; edges of tiles of `m × n`.
@@ -84,15 +106,15 @@ impl Parity for MatmulF16 {
     }
 }
 
-impl<const REGISTERS: usize> Parity for MatmulWgmma<REGISTERS> {
+impl<const REGISTERS: usize, O: Written> Parity for MatmulWgmma<REGISTERS, O> {
     const FAMILY: &'static str = "wgmma";
 
     fn all() -> Vec<Self> {
-        vec![Self]
+        vec![Self(PhantomData)]
     }
 
     fn kernel(&self) -> String {
-        MatmulF16Wgmma::<REGISTERS>::NAME.to_owned()
+        MatmulF16Wgmma::<REGISTERS, O>::NAME.to_owned()
     }
 
     fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
@@ -109,11 +131,11 @@ impl<const REGISTERS: usize> Parity for MatmulWgmma<REGISTERS> {
             let matrix = Matrix::random(format, [n, k], &mut trial.random);
             let halves: Vec<f16> = matrix.values.iter().map(|&weight| f16::from_f32(weight)).collect();
             let launch = |queue: &Noted<'_, Q>,
-                          out: ViewMut<'_, f32>,
+                          out: ViewMut<'_, O>,
                           input: View<'_, PanelF16>,
                           weights: View<'_, PanelF16>,
                           bias: Option<View<'_, f32>>| {
-                ops::matmul_f16_wgmma_by::<REGISTERS>(queue, out, input, weights, bias, [m, n, k])
+                ops::matmul_f16_wgmma_by::<REGISTERS, O>(queue, out, input, weights, bias, [m, n, k])
             };
             let operands = Operands {
                 input: &in_panels(&rows.elements, [m, k]),
@@ -126,11 +148,6 @@ impl<const REGISTERS: usize> Parity for MatmulWgmma<REGISTERS> {
         Ok(())
     }
 }
-
-/// The kernel that has tiles of 256 columns.
-pub type MatmulWgmmaWide = MatmulWgmma<128>;
-/// The kernel that has tiles of 128 columns.
-pub type MatmulWgmmaNarrow = MatmulWgmma<64>;
 
 /// What is multiplied.
 struct Operands<'a, E, W> {
@@ -146,13 +163,13 @@ struct Operands<'a, E, W> {
 
 impl<E: Pod, W: Pod> Operands<'_, E, W> {
     /// Their product, of `m` rows, without a bias and with one.
-    fn play<Q: Queue>(
+    fn play<Q: Queue, O: Written>(
         &self,
         trial: &mut Trial<'_, Q>,
         m: usize,
         launch: impl Fn(
             &Noted<'_, Q>,
-            ViewMut<'_, f32>,
+            ViewMut<'_, O>,
             View<'_, E>,
             View<'_, W>,
             Option<View<'_, f32>>,
@@ -167,22 +184,23 @@ impl<E: Pod, W: Pod> Operands<'_, E, W> {
         let weights = trial.input("weights", self.weights, 16)?;
         let references = tensor_core_product(self.rows, &multiplied, [m, n, k], roundings);
         let sums: Vec<f64> = references.iter().map(|reference| reference.sum).collect();
-        let bound = |i: usize| references[i].bound;
         for biases in [None, Some(&biases)] {
             let bias = biases.map(|biases| trial.input("bias", biases, 4)).transpose()?;
             let with = if bias.is_some() { ", with a bias" } else { "" };
             let case = format!("{m} × {n} × {k} of {format}{with}");
-            let found = trial.output(&case, m * n, 8, |queue, out| {
+            let found = trial.output(&case, m * n, O::ALIGN, |queue, out| {
                 Ok(launch(queue, out, input.view(), weights.view(), bias.as_ref().map(Guarded::view))?)
             })?;
+            let found: Vec<f32> = found.into_iter().map(O::into).collect();
+            let bound = |i: usize, exact: f64| references[i].bound + O::rounding(exact);
             let Some(biases) = biases else {
-                trial.compare(&case, &found, &sums, bound)?;
+                trial.compare(&case, &found, &sums, |i| bound(i, sums[i]))?;
                 continue;
             };
             let biased = |(i, sum): (usize, &f64)| sum + f64::from(biases[i % n]);
             let expected: Vec<f64> = sums.iter().enumerate().map(biased).collect();
             let rounding = |i: usize| FIRST_ORDER * EPSILON * expected[i].abs();
-            trial.compare(&case, &found, &expected, |i| bound(i) + rounding(i))?;
+            trial.compare(&case, &found, &expected, |i| bound(i, expected[i]) + rounding(i))?;
         }
         Ok(())
     }
