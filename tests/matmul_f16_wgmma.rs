@@ -331,10 +331,13 @@ fn speed() {
             Option<View<'_, f32>>,
             [usize; 3],
         ) -> Result<(), Error>;
-        let all: [(&str, By); 3] = [
+        let all: [(&str, By); 4] = [
             ("its own", |queue, out, a, b, bias, shape| ops::matmul_f16_wgmma(queue, out, a, b, bias, shape)),
             ("128 × 256", |queue, out, a, b, bias, shape| {
                 ops::matmul_f16_wgmma_by::<128, f32>(queue, out, a, b, bias, shape)
+            }),
+            ("128 × 240", |queue, out, a, b, bias, shape| {
+                ops::matmul_f16_wgmma_by::<120, f32>(queue, out, a, b, bias, shape)
             }),
             ("128 × 128", |queue, out, a, b, bias, shape| {
                 ops::matmul_f16_wgmma_by::<64, f32>(queue, out, a, b, bias, shape)

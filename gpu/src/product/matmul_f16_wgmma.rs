@@ -1,9 +1,10 @@
-//! `matmul_f16_wgmma`, `matmul_f16_wgmma_n128`: rows of f16 times rows of f16 on sm_90a, by the tensor
-//! cores' products of a whole warp group straight from shared memory.
+//! `matmul_f16_wgmma`, `matmul_f16_wgmma_n{240,128}`, and `matmul_f16_wgmma_f16`, `matmul_f16_wgmma_f16_n{240,128}`:
+//! rows of f16 times rows of f16 on sm_90a, by the tensor cores' products of a whole warp group straight from
+//! shared memory.
 //!
 //! `out[m][n] = Σ_k input[m][k] · weights[n][k] + bias[n]`; input and weights f16 in
 //! [panels](super::panels), as [`AsF16Panels`](super::AsF16Panels) and
-//! [`UnpackF16`](super::UnpackF16) leave them; out `M × N` f32, row major.
+//! [`UnpackF16`](super::UnpackF16) leave them; out `M × N` f32 or f16, row major.
 //!
 //! # Who owns what
 //!
@@ -11,7 +12,7 @@
 //! grid: as many blocks as the device runs at a time; block b has tiles b, b + blocks, ... in the order of
 //! `Tiling::place`
 //!
-//!                    256 columns of out (rows of weights), or 128
+//!                    256 columns of out (rows of weights), or 240, or 128
 //!                   +---------------------------------------------+
 //!   64 rows of out  |  warp group 0: 64 × 256, 128 sums a thread  |
 //!                   +---------------------------------------------+     warp 8 has none: one lane of it
@@ -19,10 +20,13 @@
 //!                   +---------------------------------------------+
 //! ```
 //!
+//! A round of all blocks' tiles takes as long as one tile, however few blocks have one: tiles of 240 columns
+//! are for products that have 256 only just begun a last round with, or that fill one better so.
+//!
 //! # One slab
 //!
-//! K goes by in slabs of 64: a panel of the input and one or two of the weights, 16 KiB each, are one
-//! bulk copy each. A warp group multiplies a slab in four steps of 16 of k, and is never further
+//! K goes by in slabs of 64: a panel of the input, 16 KiB, and what each panel of the weights has of the tile's
+//! rows are one bulk copy each. 240 rows lie in two panels or in three. A warp group multiplies a slab in four steps of 16 of k, and is never further
 //! than one slab behind with waiting for that: while it multiplies a slab, it gives the one before back.
 //!
 //! ```text
@@ -30,7 +34,8 @@
 //! warp group  wait for the stage to be full, 4 × wgmma, wait for the slab before, give its stage back
 //! ```
 //!
-//! The producer goes on to the next tile while sums are stored, as far as there are stages.
+//! The producer goes on to the next tile while sums are stored, as far as there are stages. Of f16 a lane has
+//! pairs of 4 bytes, 16 of a row beside each other: lanes exchange them and store 16 bytes each, 64 of a row.
 //!
 //! # Registers
 //!
@@ -39,7 +44,7 @@
 //! # Shared memory
 //!
 //! ```text
-//! byte       0 stage 0: the input's panel, then the weights'       48 KiB, for 128 columns 32 KiB
+//! byte       0 stage 0: the input's panel, then the weights' rows  48 KiB, for 240 columns 46, for 128 32
 //!        49152 stage 1 ...
 //!       196608 full  [stages]  one arrival, and the bytes of the stage
 //!              empty [stages]  an arrival of each of the 8 warps
@@ -53,13 +58,14 @@
 //!
 //! # Shape contract
 //!
-//! Any M, N and K. What panels have beyond K is zero in both operands; rows beyond M and N come into rows
+//! Any M, N and K; rows of f16 are stored 16 bytes at a time where N is a multiple of 8. What panels have beyond K is zero in both operands; rows beyond M and N come into rows
 //! and columns of out that are not stored.
 //!
 //! # Numeric contract
 //!
 //! As [`MatmulF16Quant`](super::MatmulF16Quant): sums are f32, k in order of steps of 16, within a step the
-//! tensor core's order, which cuts off instead of rounding; then the bias is added. Every element is summed
+//! tensor core's order, which cuts off instead of rounding; then the bias is added. As f16 that is rounded once
+//! more, to nearest even; more than 65,504 becomes infinite. Every element is summed
 //! in the same order whatever M, N, the grid and the tiles are. The bits are not those of
 //! `MatmulF16Quant`: `wgmma` adds the 16 products of a step otherwise than two `mma` do.
 
@@ -87,7 +93,8 @@ const STEPS: u32 = PANEL_COLUMNS / FRAGMENT;
 /// Bytes of all stages.
 const STAGES_BYTES: u32 = 192 << 10;
 
-/// The arguments of a product; `REGISTERS` is half of a tile's columns, what a lane holds of it.
+/// The arguments of a product; `REGISTERS` is half of a tile's columns, what a lane holds of it, and `E` what is
+/// written.
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct MatmulF16Wgmma<const REGISTERS: usize = 128, E = f32> {
