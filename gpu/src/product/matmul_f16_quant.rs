@@ -86,10 +86,9 @@
 use core::marker::PhantomData;
 
 use super::activations::{Activations, AsF16};
-use super::output::Output;
 use super::problem::{PIECES, Pending, Product, SLAB, pieces_of_a_thread, place_of_piece};
 use super::staged::{ROW_BYTES, Rows, Staged};
-use super::tiling::{FRAGMENT, MOST, Sums, Tiling};
+use super::tiling::{FRAGMENT, MOST, Output, Sums, Tiling};
 use super::weights::{CHUNKS, Weights};
 use crate::quant::Format;
 use crate::simt::{
@@ -101,6 +100,8 @@ const _: () = assert!(ROW_BYTES == 2 * SLAB, "a staged row is a slab");
 
 /// Steps of k in a slab.
 const STEPS: u32 = SLAB / FRAGMENT;
+/// Tiles along the rows that are worked on before the next ones along the columns.
+const GROUP: u32 = 32;
 
 /// The name for a format, with the tiles' at its end.
 macro_rules! named {
@@ -142,7 +143,8 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
 
     /// The tiles.
     pub const TILING: Tiling = {
-        let tiling = Tiling { tile_m: TILE_M, tile_n: TILE_N, warps_m: WARPS_M, warps_n: WARPS_N };
+        let tiling =
+            Tiling { tile_m: TILE_M, tile_n: TILE_N, warps_m: WARPS_M, warps_n: WARPS_N, group: GROUP };
         assert!(tiling.is_valid());
         tiling
     };
@@ -194,7 +196,7 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
     }
 
     fn work(&self, _: u32) -> Option<Work> {
-        Some(self.product.work(B::FORMAT, AsF16::value_bytes(self.product.k), size_of::<f32>()))
+        Some(self.product.work(B::FORMAT, AsF16::value_bytes(self.product.k)))
     }
 }
 

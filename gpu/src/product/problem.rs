@@ -36,15 +36,13 @@ impl Product {
     /// The most rows and columns: bytes of a row of f16, counted in whole slabs, stay below 2^32.
     pub const MOST: u32 = 1 << 30;
 
-    /// What its kernels have to do, given the bytes of a row of input that are read and those of an element of
-    /// out.
-    pub(super) fn work(&self, weights: Format, input_row_bytes: u64, out_bytes: usize) -> Work {
+    /// What its kernels have to do, given the bytes of a row of input that are read.
+    pub(super) fn work(&self, weights: Format, input_row_bytes: u64) -> Work {
         let Self { m, n, k, .. } = *self;
         let biases = if self.bias.address() == 0 { 0 } else { 4 * u64::from(n) };
         let weights = u64::from(n) * plane_value_bytes(weights, k);
         let read = u64::from(m) * input_row_bytes + weights + biases;
-        Work::moving(read, out_bytes as u64 * product([m, n]))
-            .multiplying(product([m, n, k]), Unit::TensorF16)
+        Work::moving(read, 4 * product([m, n])).multiplying(product([m, n, k]), Unit::TensorF16)
     }
 
     /// Slabs of a row.

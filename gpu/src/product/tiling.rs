@@ -1,7 +1,8 @@
 //! How a product is cut into tiles: what a block and a warp own, in which order the tiles are worked
 //! on, and how they are stored.
 
-use crate::simt::{Accumulator, Dim3, WARP_LANES};
+use crate::fragment::wmma;
+use crate::simt::{Accumulator, Dim3, Global, Simt, WARP_LANES};
 
 /// Rows and columns of an accumulator.
 pub(super) const FRAGMENT: u32 = 16;
@@ -22,11 +23,10 @@ pub struct Tiling {
     pub warps_m: u32,
     /// Warps along the columns.
     pub warps_n: u32,
+    /// Tiles along the rows that are worked on before the next ones along the columns, see
+    /// [`Tiling::place`]: at least 1.
+    pub group: u32,
 }
-
-/// Tiles along the rows that are worked on before the next ones along the columns, see
-/// [`Tiling::place`].
-const GROUP: u32 = 32;
 
 impl Tiling {
     /// Threads of a block.
@@ -82,7 +82,7 @@ impl Tiling {
             && self.fragments_n() <= MOST
     }
 
-    /// The first row and the first column of a block's tile.
+    /// The first row and the first column of a block's tile; here with 32 in a group.
     ///
     /// ```text
     /// tile of     columns 0   1   2             blocks that run at the same time have few tiles of
@@ -96,11 +96,11 @@ impl Tiling {
     pub(super) const fn place(self, block: u32, m: u32, n: u32) -> (u32, u32) {
         let (rows, columns) = (m.div_ceil(self.tile_m), n.div_ceil(self.tile_n));
         // At least 1 wherever a block exists, which is what keeps the divisions from failing.
-        let of_a_group = at_least_one(columns.wrapping_mul(GROUP));
+        let of_a_group = at_least_one(columns.wrapping_mul(self.group));
         let (group, within) = (block / of_a_group, block % of_a_group);
-        let first = group * GROUP;
+        let first = group * self.group;
         let left = rows.wrapping_sub(first);
-        let rows_of_group = at_least_one(if left < GROUP { left } else { GROUP });
+        let rows_of_group = at_least_one(if left < self.group { left } else { self.group });
         let row = first.wrapping_add(within % rows_of_group);
         (row.wrapping_mul(self.tile_m), (within / rows_of_group).wrapping_mul(self.tile_n))
     }
@@ -108,6 +108,90 @@ impl Tiling {
 
 const fn at_least_one(x: u32) -> u32 {
     if x == 0 { 1 } else { x }
+}
+
+/// A tile's results on their way out.
+#[derive(Clone, Copy)]
+pub(super) struct Output {
+    /// `m × n`.
+    pub out: Global<f32>,
+    /// `n`, or address 0 for none.
+    pub bias: Global<f32>,
+    pub m: u32,
+    pub n: u32,
+}
+
+impl Output {
+    /// Adds the bias and stores a warp's sums, from `row` and `column` on, as far as there is an
+    /// output. A lane has pairs of neighbours, which are one store where pairs are aligned.
+    ///
+    /// # Safety
+    /// No other warp has these elements.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) unsafe fn store<S: Simt>(self, s: S, tiling: Tiling, sums: &Sums, row: u32, column: u32) {
+        let (down, right) = wmma::accumulator(s.lane(), 0);
+        let eighths = [2 * tiling.fragments_m(), 2 * tiling.fragments_n()];
+        let pair = |i: usize, j: usize| {
+            let first = 4 * (j % 2) + 2 * (i % 2);
+            [sums[i / 2][j / 2][first], sums[i / 2][j / 2][first + 1]]
+        };
+        // SAFETY: the caller's.
+        unsafe { self.store_pairs(s, [row + down, column + right], eighths, pair) }
+    }
+
+    /// Adds the bias and stores a lane's sums as far as there is an output: `pair(i, j)` stands 8 `i` rows
+    /// below and 8 `j` columns beside the place given, an even column. Pairs are one store where they are
+    /// aligned.
+    ///
+    /// # Safety
+    /// No other lane has these elements.
+    #[inline(always)]
+    #[track_caller]
+    pub(super) unsafe fn store_pairs<S: Simt>(
+        self,
+        s: S,
+        [row, column]: [u32; 2],
+        [rows, columns]: [usize; 2],
+        pair: impl Fn(usize, usize) -> [f32; 2],
+    ) {
+        let pairs = self.n.is_multiple_of(2);
+        for j in 0..columns {
+            let column = column + 8 * j as u32;
+            if column >= self.n {
+                continue;
+            }
+            let both = column + 1 < self.n;
+            let mut bias = [0.0; 2];
+            // SAFETY: columns of the output, as far as they exist; the caller's for the stores.
+            unsafe {
+                if self.bias.address() != 0 {
+                    let from = self.bias.at(u64::from(column));
+                    bias[0] = s.load_global_constant(from);
+                    if both {
+                        bias[1] = s.load_global_constant(from.at(1));
+                    }
+                }
+                for i in 0..rows {
+                    let row = row + 8 * i as u32;
+                    if row >= self.m {
+                        continue;
+                    }
+                    let [first, second] = pair(i, j);
+                    let values = [first + bias[0], second + bias[1]];
+                    let to = self.out.row(row, self.n).at(u64::from(column));
+                    if pairs {
+                        s.store_global(to.cast(), values);
+                    } else {
+                        s.store_global(to, values[0]);
+                        if both {
+                            s.store_global(to.at(1), values[1]);
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +202,8 @@ mod tests {
 
     use super::*;
 
-    const TILING: Tiling = Tiling { tile_m: 128, tile_n: 64, warps_m: 2, warps_n: 2 };
+    const GROUP: u32 = 32;
+    const TILING: Tiling = Tiling { tile_m: 128, tile_n: 64, warps_m: 2, warps_n: 2, group: GROUP };
 
     #[test]
     fn blocks_have_one_tile_each_and_leave_none() {
