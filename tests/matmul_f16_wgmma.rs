@@ -132,7 +132,7 @@ impl Kernels for Wgmma {
     }
 
     fn other_tiles<M: Machine>() -> Vec<(&'static str, Launch<M, f32>)> {
-        vec![("128 × 128", by::<64, M>), ("128 × 256", by::<128, M>)]
+        vec![("128 × 128", by::<64, M>), ("128 × 240", by::<120, M>), ("128 × 256", by::<128, M>)]
     }
 }
 
@@ -172,6 +172,13 @@ fn slabs_are_copied_and_multiplied_once() {
             assert_eq!(counters.bulk_copies, tiles * slabs * (1 + columns as u64 / 128), "{m} × {n} × {k}");
             assert_eq!(counters.barriers, tiles.min(2));
         }
+        // A tile's 240 rows of weights come from as many panels as they lie in.
+        let (_, counters) = products::run::<Wgmma, _>(machine, by::<120, Emulated>, &input, &weights);
+        let of_weights: u64 =
+            (0..n.div_ceil(240) as u64).map(|i| (i * 240 + 239) / 128 - i * 240 / 128 + 1).sum();
+        let [rows, columns] = [m.div_ceil(128) as u64, n.div_ceil(240) as u64];
+        assert_eq!(counters.wgmma, rows * columns * slabs * 4 * 8, "{m} × {n} × {k}");
+        assert_eq!(counters.bulk_copies, rows * (columns + of_weights) * slabs, "{m} × {n} × {k}");
     }
 }
 
@@ -272,10 +279,13 @@ fn speed() {
             Option<View<'_, f32>>,
             [usize; 3],
         ) -> Result<(), Error>;
-        let all: [(&str, By); 3] = [
+        let all: [(&str, By); 4] = [
             ("its own", |queue, out, a, b, bias, shape| ops::matmul_f16_wgmma(queue, out, a, b, bias, shape)),
             ("128 × 256", |queue, out, a, b, bias, shape| {
                 ops::matmul_f16_wgmma_by::<128>(queue, out, a, b, bias, shape)
+            }),
+            ("128 × 240", |queue, out, a, b, bias, shape| {
+                ops::matmul_f16_wgmma_by::<120>(queue, out, a, b, bias, shape)
             }),
             ("128 × 128", |queue, out, a, b, bias, shape| {
                 ops::matmul_f16_wgmma_by::<64>(queue, out, a, b, bias, shape)

@@ -24,7 +24,11 @@ SHAPES = [
     (512, 37888, 3584),
 ]
 # Of a kernel: columns of a tile, stages (gpu/src/product/matmul_f16_wgmma.rs).
-KERNELS = {"matmul_f16_wgmma": (256, 4), "matmul_f16_wgmma_n128": (128, 6)}
+KERNELS = {
+    "matmul_f16_wgmma": (256, 4),
+    "matmul_f16_wgmma_n240": (240, 4),
+    "matmul_f16_wgmma_n128": (128, 6),
+}
 TILE_M, THREADS, STAGES_BYTES = 128, 288, 192 << 10
 
 

@@ -268,6 +268,7 @@ kernels! {
     unpack_f16_iq4_nl: UnpackF16<BlockIQ4_NL>,
     unpack_f16_iq4_xs: UnpackF16<BlockIQ4_XS>,
     matmul_f16_wgmma: MatmulF16Wgmma where "sm_90a",
+    matmul_f16_wgmma_n240: MatmulF16Wgmma<120> where "sm_90a",
     matmul_f16_wgmma_n128: MatmulF16Wgmma<64> where "sm_90a",
     convert_f16: Convert<AsF16>,
     convert_f16_panels: Convert<AsF16Panels>,

@@ -1,5 +1,5 @@
-//! `matmul_f16_wgmma`, `matmul_f16_wgmma_n128`: rows of f16 times rows of f16 on sm_90a, by the tensor
-//! cores' products of a whole warp group straight from shared memory.
+//! `matmul_f16_wgmma`, `matmul_f16_wgmma_n240`, `matmul_f16_wgmma_n128`: rows of f16 times rows of f16 on
+//! sm_90a, by the tensor cores' products of a whole warp group straight from shared memory.
 //!
 //! `out[m][n] = Σ_k input[m][k] · weights[n][k] + bias[n]`; input and weights f16 in
 //! [panels](super::panels), as [`AsF16Panels`](super::AsF16Panels) and
@@ -11,7 +11,7 @@
 //! grid: as many blocks as the device runs at a time; block b has tiles b, b + blocks, ... in the order of
 //! `Tiling::place`
 //!
-//!                    256 columns of out (rows of weights), or 128
+//!                    256 columns of out (rows of weights), or 240, or 128
 //!                   +---------------------------------------------+
 //!   64 rows of out  |  warp group 0: 64 × 256, 128 sums a thread  |
 //!                   +---------------------------------------------+     warp 8 has none: one lane of it
@@ -19,11 +19,17 @@
 //!                   +---------------------------------------------+
 //! ```
 //!
+//! A round of all blocks' tiles takes as long as one tile, however few blocks have one. Tiles of 240 columns
+//! are for products whose rounds they fill better: about as many rounds as with 256, and each is shorter. Out as
+//! f16 lost to f32 with every width: pairs of 4 bytes are half sectors, and lanes that exchange them for 16 bytes
+//! take longer still.
+//!
 //! # One slab
 //!
-//! K goes by in slabs of 64: a panel of the input and one or two of the weights, 16 KiB each, are one
-//! bulk copy each. A warp group multiplies a slab in four steps of 16 of k, and is never further
-//! than one slab behind with waiting for that: while it multiplies a slab, it gives the one before back.
+//! K goes by in slabs of 64: a panel of the input, 16 KiB, and what each panel of the weights has of the tile's
+//! rows are one bulk copy each. 240 rows lie in two panels or in three. A warp group multiplies a slab in four
+//! steps of 16 of k, and is never further than one slab behind with waiting for that: while it multiplies a
+//! slab, it gives the one before back.
 //!
 //! ```text
 //! producer    wait for the stage to be empty, say how many bytes, copy
@@ -39,7 +45,7 @@
 //! # Shared memory
 //!
 //! ```text
-//! byte       0 stage 0: the input's panel, then the weights'       48 KiB, for 128 columns 32 KiB
+//! byte       0 stage 0: the input's panel, then the weights' rows  48 KiB, for 240 columns 46, for 128 32
 //!        49152 stage 1 ...
 //!       196608 full  [stages]  one arrival, and the bytes of the stage
 //!              empty [stages]  an arrival of each of the 8 warps
@@ -63,15 +69,15 @@
 //! in the same order whatever M, N, the grid and the tiles are. The bits are not those of
 //! `MatmulF16Quant`: `wgmma` adds the 16 products of a step otherwise than two `mma` do.
 
-use super::panels::{PANEL_BYTES, PANEL_COLUMNS, PANEL_ROWS, Panels, STEP_BYTES, operand};
+use super::panels::{PANEL_BYTES, PANEL_COLUMNS, PANEL_ROWS, Panels, ROW_BYTES, ROWS, STEP_BYTES, operand};
 use super::problem::Product;
 use super::tiling::{FRAGMENT, Output, Tiling};
 use super::{Activations, AsF16Panels};
 use crate::fragment::wgmma;
 use crate::quant::Format;
 use crate::simt::{
-    ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, RowMajor,
-    Shared, WARP_LANES, Work,
+    ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, Ring,
+    RowMajor, WARP_LANES, Work,
 };
 
 /// Warps that multiply: two warp groups.
@@ -83,6 +89,9 @@ const TILE_M: u32 = CONSUMERS / GROUP_WARPS * GROUP_ROWS;
 const _: () = assert!(TILE_M == PANEL_ROWS);
 /// Steps of k in a slab.
 const STEPS: u32 = PANEL_COLUMNS / FRAGMENT;
+/// Tiles along the rows that are worked on before the next ones along the columns: with 32 an output of 3328 ×
+/// 37,888 takes a seventh more time.
+const GROUP: u32 = 16;
 /// Bytes of all stages.
 const STAGES_BYTES: u32 = 192 << 10;
 
@@ -112,16 +121,23 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
     /// Columns of a tile.
     const TILE_N: u32 = 2 * REGISTERS as u32;
     /// The tiles. The second numbers are those of warp groups.
-    const TILING: Tiling =
-        Tiling { tile_m: TILE_M, tile_n: Self::TILE_N, warps_m: CONSUMERS / GROUP_WARPS, warps_n: 1 };
-    /// Panels of the weights in a stage.
-    const WEIGHT_PANELS: u32 = Self::TILE_N / PANEL_ROWS;
+    const TILING: Tiling = Tiling {
+        tile_m: TILE_M,
+        tile_n: Self::TILE_N,
+        warps_m: CONSUMERS / GROUP_WARPS,
+        warps_n: 1,
+        group: GROUP,
+    };
+    /// Whether tiles begin where panels of the weights do.
+    const WHOLE_PANELS: bool = Self::TILE_N.is_multiple_of(PANEL_ROWS);
+    /// Panels of the weights that a tile has rows of, at most.
+    const WEIGHT_PANELS: u32 = Self::TILE_N.div_ceil(PANEL_ROWS) + !Self::WHOLE_PANELS as u32;
     /// Bytes of a stage.
-    const STAGE_BYTES: u32 = (1 + Self::WEIGHT_PANELS) * PANEL_BYTES;
+    const STAGE_BYTES: u32 = PANEL_BYTES + Self::TILE_N * ROW_BYTES;
     /// Stages.
     const STAGES: u32 = STAGES_BYTES / Self::STAGE_BYTES;
     /// Bytes of shared memory.
-    pub const SHARED_BYTES: u32 = STAGES_BYTES + 2 * Self::STAGES * 8;
+    pub const SHARED_BYTES: u32 = STAGES_BYTES + Ring::barrier_bytes(Self::STAGES);
 
     /// Tiles of an `m × n` output.
     #[must_use]
@@ -133,6 +149,7 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
 impl<const REGISTERS: usize> Contract for MatmulF16Wgmma<REGISTERS> {
     const NAME: &'static str = match REGISTERS {
         128 => "matmul_f16_wgmma",
+        120 => "matmul_f16_wgmma_n240",
         64 => "matmul_f16_wgmma_n128",
         _ => panic!("tiles without a name"),
     };
@@ -165,16 +182,14 @@ impl<const REGISTERS: usize> Contract for MatmulF16Wgmma<REGISTERS> {
 impl<S: Hopper, const REGISTERS: usize> Kernel<S> for MatmulF16Wgmma<REGISTERS> {
     #[inline(always)]
     unsafe fn run(self, s: S) {
-        let stages = Stages::<S, REGISTERS> { s, at: 0, round: 0 };
+        let shared = s.shared::<u8>();
+        let stages = Ring::new(shared, shared.at(STAGES_BYTES).cast(), Self::STAGES, Self::STAGE_BYTES);
         // SAFETY: nobody uses the barriers before the block's; a warp group's parts of out are its own.
         unsafe {
             // Not by the lane that copies: rustc would join the two questions who that is, and copy the barrier
             // in between into both arms.
             if s.thread() == 0 {
-                for stage in 0..Self::STAGES {
-                    s.mbarrier_init(stages.full(stage), 1);
-                    s.mbarrier_init(stages.empty(stage), CONSUMERS);
-                }
+                stages.initialize(s, 1, CONSUMERS);
                 s.fence_mbarrier_init();
             }
             s.barrier();
@@ -194,23 +209,26 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
     /// The barriers have been initialized; one lane of the block does so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn produce<S: Hopper>(&self, s: S, mut stages: Stages<S, REGISTERS>) {
+    unsafe fn produce<S: Hopper>(&self, s: S, mut stages: Ring) {
         let panels = Panels::new(self.k);
         let mut tile = s.block().x;
         while tile < Self::tiles(self.m, self.n) {
             let (row, column) = Self::TILING.place(tile, self.m, self.n);
             for slab in 0..panels.across() {
-                let (full, stage) = (stages.full(stages.at), stages.bytes(stages.at));
+                let (full, stage) = (stages.full_barrier(), stages.stage());
                 // SAFETY: whole panels, the rows of a tile are among those that matrices are rounded up to;
                 // the stage has been given back, in the first round nobody has had it.
                 unsafe {
-                    // The parity of the round before: of none, which is over, in the first one.
-                    s.mbarrier_wait(stages.empty(stages.at), stages.round & 1 ^ 1);
+                    stages.wait_empty(s);
                     s.mbarrier_arrive_expect(full, Self::STAGE_BYTES);
                     s.bulk_load(stage, self.input.at(panels.panel(row, slab)), PANEL_BYTES, full);
                     for i in 0..Self::WEIGHT_PANELS {
-                        let from = self.weights.at(panels.panel(column + i * PANEL_ROWS, slab));
-                        s.bulk_load(stage.row(1 + i, PANEL_BYTES), from, PANEL_BYTES, full);
+                        let (to, rows, from) = self.part(column, i);
+                        if rows > 0 {
+                            let to = stage.at(PANEL_BYTES + to * ROW_BYTES);
+                            let from = self.weights.at(panels.chunk(from, slab * PANEL_COLUMNS));
+                            s.bulk_load(to, from, rows * ROW_BYTES, full);
+                        }
                     }
                 }
                 stages.advance();
@@ -219,13 +237,29 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
         }
     }
 
+    /// The `i`-th part of a tile's rows of weights that one panel holds: which of the tile's it begins with, how
+    /// many there are, and which of the matrix' it begins with. In place of a part that does not exist comes
+    /// another one, for columns that nobody stores.
+    #[inline(always)]
+    const fn part(&self, column: u32, i: u32) -> (u32, u32, u32) {
+        let above = if Self::WHOLE_PANELS { 0 } else { column % PANEL_ROWS };
+        if i == 0 {
+            let rows = PANEL_ROWS - above;
+            return (0, if rows < Self::TILE_N { rows } else { Self::TILE_N }, column);
+        }
+        let (first, end) = (i * PANEL_ROWS - above, (i + 1) * PANEL_ROWS - above);
+        let end = if end < Self::TILE_N { end } else { Self::TILE_N };
+        let exists = Self::WHOLE_PANELS || column + first < self.n.next_multiple_of(ROWS);
+        (first, end.saturating_sub(first), if exists { column + first } else { 0 })
+    }
+
     /// Multiplies the slabs in the stages, and stores each tile's sums.
     ///
     /// # Safety
     /// The barriers have been initialized; all warps of both warp groups do so.
     #[inline(always)]
     #[track_caller]
-    unsafe fn consume<S: Hopper>(&self, s: S, mut stages: Stages<S, REGISTERS>) {
+    unsafe fn consume<S: Hopper>(&self, s: S, mut stages: Ring) {
         let (warp, lane) = (s.warp(), s.lane());
         let down = warp / GROUP_WARPS * GROUP_ROWS;
         let slabs = Panels::new(self.k).across();
@@ -235,14 +269,14 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
             // Not a loop of no slabs: then sums would be set where products may be under way, and `ptxas` would
             // have every product waited for.
             if slabs > 0 {
-                let mut slab = 0;
+                let (mut slab, mut before) = (0, stages);
                 loop {
-                    let panels = stages.bytes(stages.at);
+                    let panels = stages.stage();
                     let (a, b) = (operand(panels, down), operand(panels.at(PANEL_BYTES), 0));
                     // SAFETY: the stage is full, and stays so until this warp has given it back, which it
                     // does when its products are done.
                     unsafe {
-                        s.mbarrier_wait(stages.full(stages.at), stages.round & 1);
+                        stages.wait_full(s);
                         s.wgmma_fence();
                         for step in 0..STEPS {
                             let by = step * STEP_BYTES;
@@ -258,8 +292,9 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
                     s.wgmma_wait::<1>();
                     if slab > 1 && lane == 0 {
                         // SAFETY: the products of the slab before are done.
-                        unsafe { s.mbarrier_arrive(stages.empty(stages.before())) };
+                        unsafe { s.mbarrier_arrive(before.empty_barrier()) };
                     }
+                    before = stages;
                     stages.advance();
                 }
                 s.wgmma_wait::<0>();
@@ -267,9 +302,9 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
                     // SAFETY: all products are done.
                     unsafe {
                         if slab > 1 {
-                            s.mbarrier_arrive(stages.empty(stages.before()));
+                            s.mbarrier_arrive(before.empty_barrier());
                         }
-                        s.mbarrier_arrive(stages.empty(stages.at));
+                        s.mbarrier_arrive(stages.empty_barrier());
                     }
                 }
                 stages.advance();
@@ -296,54 +331,91 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
         let pair = |i: usize, j: usize| [sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]];
         // SAFETY: the caller's.
         unsafe {
-            Output { out, bias, m, n }.store_pairs(s, [row + down, column + right], [2, REGISTERS / 4], pair);
+            let output = Output { out, bias, m, n };
+            output.store_pairs(s, [row + down, column + right], [2, REGISTERS / 4], pair);
         }
     }
 }
 
-/// One side's way through the stages.
-#[derive(Clone, Copy)]
-struct Stages<S, const REGISTERS: usize> {
-    s: S,
-    /// The stage.
-    at: u32,
-    /// How often all stages have been gone through.
-    round: u32,
-}
+#[cfg(test)]
+mod tests {
+    extern crate std;
 
-impl<S: Hopper, const REGISTERS: usize> Stages<S, REGISTERS> {
-    const COUNT: u32 = MatmulF16Wgmma::<REGISTERS>::STAGES;
+    use std::vec::Vec;
 
-    /// Where a stage's panels begin.
-    #[inline(always)]
-    fn bytes(&self, stage: u32) -> Shared<u8> {
-        self.s.shared::<u8>().row(stage, MatmulF16Wgmma::<REGISTERS>::STAGE_BYTES)
+    use bytemuck::Zeroable;
+
+    use super::*;
+    use crate::quant::f16;
+    use crate::simt::emulator::{Emulator, Lane, Memory};
+
+    /// Rows of small integers, so that sums are exact.
+    fn rows(rows: u32, columns: u32, seed: u32) -> Vec<i32> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 25) as i32 - 40
+        };
+        (0..rows * columns).map(|_| next()).collect()
     }
 
-    /// The barrier whose phases end when a stage has been filled.
-    #[inline(always)]
-    fn full(&self, stage: u32) -> Shared<u64> {
-        self.s.shared::<u8>().at(STAGES_BYTES).cast::<u64>().at(stage)
+    /// A matrix in panels; rows that it does not have are NaN.
+    fn panels(values: &[i32], rows: u32, columns: u32) -> Vec<u8> {
+        let layout = Panels::new(columns);
+        let mut bytes = std::vec![0xff; layout.bytes(rows) as usize];
+        for row in 0..rows {
+            for column in 0..layout.padded_columns() {
+                let value = if column < columns { values[(row * columns + column) as usize] } else { 0 };
+                let at = layout.element(row, column) as usize;
+                bytes[at..at + 2].copy_from_slice(&f16::from_f32(value as f32).to_le_bytes());
+            }
+        }
+        bytes
     }
 
-    /// The barrier whose phases end when a stage may be filled again.
-    #[inline(always)]
-    fn empty(&self, stage: u32) -> Shared<u64> {
-        self.full(Self::COUNT + stage)
+    fn check<const REGISTERS: usize>([m, n, k]: [u32; 3], biased: bool)
+    where
+        MatmulF16Wgmma<REGISTERS>: for<'b> Kernel<Lane<'b>>,
+    {
+        let (a, b) = (rows(m, k, 5), rows(n, k, 7));
+        let bias: Vec<f32> = (0..n).map(|column| if biased { column as f32 } else { 0.0 }).collect();
+        let exact = |i: u32| {
+            let (row, column) = (i / n, i % n);
+            let products = (0..k).map(|at| a[(row * k + at) as usize] * b[(column * k + at) as usize]);
+            products.sum::<i32>() as f32 + bias[column as usize]
+        };
+        let expected: Vec<f32> = (0..m * n).map(exact).collect();
+        let mut memory = Memory::new();
+        let kernel = MatmulF16Wgmma::<REGISTERS> {
+            out: memory.output("out", (m * n) as usize),
+            input: memory.input("input", &panels(&a, m, k)),
+            weights: memory.input("weights", &panels(&b, n, k)),
+            bias: if biased { memory.input("bias", &bias) } else { Global::zeroed() },
+            m,
+            n,
+            k,
+            blocks: 2,
+        };
+        let what = || std::format!("{m} × {n} × {k} by {REGISTERS}");
+        Emulator::new().launch(&mut memory, kernel).unwrap_or_else(|error| panic!("{}: {error}", what()));
+        memory.check_written_once(kernel.out).unwrap_or_else(|fault| panic!("{}: {fault}", what()));
+        assert_eq!(memory.values(kernel.out), expected, "{}", what());
     }
 
-    /// The stage before.
-    #[inline(always)]
-    fn before(&self) -> u32 {
-        if self.at == 0 { Self::COUNT - 1 } else { self.at - 1 }
-    }
-
-    /// On to the next one.
-    #[inline(always)]
-    fn advance(&mut self) {
-        self.at += 1;
-        if self.at == Self::COUNT {
-            (self.at, self.round) = (0, self.round + 1);
+    #[test]
+    fn tiles_of_every_width_are_the_product() {
+        // More tiles than blocks; tiles of 240 that begin in the middle of panels, and end beyond the last one.
+        for (shape, biased) in [
+            ([9, 8, 100], true),
+            ([130, 744, 72], true),
+            ([70, 250, 64], false),
+            ([3, 513, 136], true),
+            ([1, 1024, 64], false),
+            ([1, 3, 320], false),
+        ] {
+            check::<64>(shape, biased);
+            check::<120>(shape, biased);
+            check::<128>(shape, biased);
         }
     }
 }

@@ -23,11 +23,10 @@ pub struct Tiling {
     pub warps_m: u32,
     /// Warps along the columns.
     pub warps_n: u32,
+    /// Tiles along the rows that are worked on before the next ones along the columns, see
+    /// [`Tiling::place`]: at least 1.
+    pub group: u32,
 }
-
-/// Tiles along the rows that are worked on before the next ones along the columns, see
-/// [`Tiling::place`].
-const GROUP: u32 = 32;
 
 impl Tiling {
     /// Threads of a block.
@@ -83,7 +82,7 @@ impl Tiling {
             && self.fragments_n() <= MOST
     }
 
-    /// The first row and the first column of a block's tile.
+    /// The first row and the first column of a block's tile; here with 32 in a group.
     ///
     /// ```text
     /// tile of     columns 0   1   2             blocks that run at the same time have few tiles of
@@ -97,11 +96,11 @@ impl Tiling {
     pub(super) const fn place(self, block: u32, m: u32, n: u32) -> (u32, u32) {
         let (rows, columns) = (m.div_ceil(self.tile_m), n.div_ceil(self.tile_n));
         // At least 1 wherever a block exists, which is what keeps the divisions from failing.
-        let of_a_group = at_least_one(columns.wrapping_mul(GROUP));
+        let of_a_group = at_least_one(columns.wrapping_mul(self.group));
         let (group, within) = (block / of_a_group, block % of_a_group);
-        let first = group * GROUP;
+        let first = group * self.group;
         let left = rows.wrapping_sub(first);
-        let rows_of_group = at_least_one(if left < GROUP { left } else { GROUP });
+        let rows_of_group = at_least_one(if left < self.group { left } else { self.group });
         let row = first.wrapping_add(within % rows_of_group);
         (row.wrapping_mul(self.tile_m), (within / rows_of_group).wrapping_mul(self.tile_n))
     }
@@ -203,7 +202,8 @@ mod tests {
 
     use super::*;
 
-    const TILING: Tiling = Tiling { tile_m: 128, tile_n: 64, warps_m: 2, warps_n: 2 };
+    const GROUP: u32 = 32;
+    const TILING: Tiling = Tiling { tile_m: 128, tile_n: 64, warps_m: 2, warps_n: 2, group: GROUP };
 
     #[test]
     fn blocks_have_one_tile_each_and_leave_none() {

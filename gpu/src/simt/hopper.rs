@@ -235,7 +235,7 @@ pub trait Hopper: Ampere {
     fn wgmma_wait<const PENDING: u32>(self);
 
     /// Begins `D = A · B + D`, 64 × N × 16, f16 operands in shared memory, f32 accumulators;
-    /// with `accumulate` false, `D = A · B`. `REGISTERS` is N / 2: 4, 8, 16, 32, 48, 64, 96 or 128.
+    /// with `accumulate` false, `D = A · B`. `REGISTERS` is N / 2: 4, 8, 16, 32, 48, 64, 96, 120 or 128.
     ///
     /// Register `4 j + i` of lane `l` of warp `w` holds row `16 w + l / 4 + 8 (i / 2)`, column
     /// `8 j + 2 (l % 4) + i % 2`.

@@ -66,7 +66,7 @@ macro_rules! wgmma {
 /// The widths that are in use, as what each adds to the one before.
 macro_rules! wgmma_widths {
     ($($head:tt)*) => {
-        const { assert!(matches!(REGISTERS, 4 | 8 | 16 | 32 | 48 | 64 | 96 | 128), "no such width of wgmma") };
+        const { assert!(matches!(REGISTERS, 4 | 8 | 16 | 32 | 48 | 64 | 96 | 120 | 128), "no such width of wgmma") };
         wgmma! { $($head)*;
             "m64n8" + [0 1 2 3]
             "m64n16" + [4 5 6 7]
@@ -76,8 +76,9 @@ macro_rules! wgmma_widths {
             "m64n128" + [48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63]
             "m64n192" + [64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79
                 80 81 82 83 84 85 86 87 88 89 90 91 92 93 94 95]
-            "m64n256" + [96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111
-                112 113 114 115 116 117 118 119 120 121 122 123 124 125 126 127]
+            "m64n240" + [96 97 98 99 100 101 102 103 104 105 106 107 108 109 110 111
+                112 113 114 115 116 117 118 119]
+            "m64n256" + [120 121 122 123 124 125 126 127]
         }
     };
 }

@@ -20,16 +20,31 @@ pub fn matmul_f16_wgmma(
     bias: Option<View<'_, f32>>,
     shape: [usize; 3],
 ) -> Result<(), Error> {
-    // Wide tiles take less from L2; narrow ones leave fewer multiprocessors idle where there are few.
     let [m, n, _] = shape.map(|len| u32::try_from(len).unwrap_or(u32::MAX));
-    if MatmulF16Wgmma::<128>::tiles(m, n) < queue.multiprocessors() {
-        matmul_f16_wgmma_by::<64>(queue, out, input, weights, bias, shape)
-    } else {
-        matmul_f16_wgmma_by::<128>(queue, out, input, weights, bias, shape)
+    match registers([m, n], queue.multiprocessors()) {
+        64 => matmul_f16_wgmma_by::<64>(queue, out, input, weights, bias, shape),
+        120 => matmul_f16_wgmma_by::<120>(queue, out, input, weights, bias, shape),
+        _ => matmul_f16_wgmma_by::<128>(queue, out, input, weights, bias, shape),
     }
 }
 
-/// As [`matmul_f16_wgmma`], by tiles of twice `REGISTERS` columns, which are 64 or 128: both give the same
+/// Half the columns of the tiles that are done first: a multiprocessor's tiles, each with what it costs besides
+/// its columns. Of equals the widest.
+fn registers([m, n]: [u32; 2], multiprocessors: u32) -> u32 {
+    /// What a tile costs besides, in columns: what is between 12 and 16 chooses as measured, see the test.
+    const BESIDES: u64 = 14;
+    let tiles = [
+        (128, MatmulF16Wgmma::<128>::tiles(m, n)),
+        (120, MatmulF16Wgmma::<120>::tiles(m, n)),
+        (64, MatmulF16Wgmma::<64>::tiles(m, n)),
+    ];
+    let cost = |(registers, tiles): (u32, u32)| {
+        u64::from(tiles.div_ceil(multiprocessors.max(1))) * (2 * u64::from(registers) + BESIDES)
+    };
+    tiles.into_iter().min_by_key(|&tiles| cost(tiles)).map_or(128, |(registers, _)| registers)
+}
+
+/// As [`matmul_f16_wgmma`], by tiles of twice `REGISTERS` columns, which are 64, 120 or 128: all give the same
 /// bits.
 ///
 /// # Errors
@@ -54,4 +69,32 @@ pub fn matmul_f16_wgmma_by<const REGISTERS: usize>(
     let product = MatmulF16Wgmma::<REGISTERS> { out: out.start(), input, weights, bias, m, n, k, blocks };
     // SAFETY: lengths, alignment and limits were just checked; out is borrowed alone.
     unsafe { queue.launch(product) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_are_those_that_are_done_first() {
+        // m × n × k, and milliseconds on an H200 by tiles of 256, 240 and 128 columns.
+        for ([m, n, k], measured) in [
+            ([3328, 3584, 3584], [0.1289, 0.1239, 0.1342]),
+            ([512, 37_888, 3584], [0.2162, 0.2075, 0.2083]),
+            ([3328, 3584, 18_944], [0.6421, 0.6000, 0.6784]),
+            ([3328, 37_888, 3584], [1.3278, 1.473, 1.4953]),
+            ([8192, 8192, 8192], [1.6817, 1.6544, 1.7584]),
+        ] {
+            let best = [128, 120, 64].into_iter().zip(measured).min_by(|(_, a), (_, b)| f64::total_cmp(a, b));
+            assert_eq!(Some(registers([m, n], 132)), best.map(|(best, _)| best), "{m} × {n} × {k}");
+        }
+    }
+
+    #[test]
+    fn few_rows_have_narrow_tiles() {
+        // One round of either; half as many columns in it.
+        assert_eq!(registers([512, 3584], 132), 64);
+        assert_eq!(registers([0, 3584], 132), 128);
+        assert_eq!(registers([u32::MAX; 2], 0), 128);
+    }
 }

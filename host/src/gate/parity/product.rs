@@ -127,11 +127,6 @@ impl<const REGISTERS: usize> Parity for MatmulWgmma<REGISTERS> {
     }
 }
 
-/// The kernel that has tiles of 256 columns.
-pub type MatmulWgmmaWide = MatmulWgmma<128>;
-/// The kernel that has tiles of 128 columns.
-pub type MatmulWgmmaNarrow = MatmulWgmma<64>;
-
 /// What is multiplied.
 struct Operands<'a, E, W> {
     /// The input as the kernel reads it.
