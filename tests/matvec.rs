@@ -8,10 +8,14 @@ mod machine;
 #[allow(dead_code, reason = "this binary uses a part of it")]
 mod random;
 
-use gpu::product::matvec::RowsGeometry;
+use std::marker::PhantomData;
+
+use bytemuck::Zeroable;
+use gpu::product::matvec::{Job, MatvecRows, MatvecTwo, RowsGeometry, TWO_FORMATS};
 use gpu::product::{MatvecGeometry, Q8Row};
 use gpu::quant::planes::{Planes, pack_row, plane_row_bytes};
-use gpu::quant::{Format, dequantize_row};
+use gpu::quant::{BlockQ4_K, BlockQ6_K, Format, dequantize_row};
+use gpu::simt::{Contract, Global, Unit};
 use half::f16;
 use lanemap::cuda::ops::{self, Output, PlaneMatrix};
 use lanemap::cuda::{Buffer, Emulated, Error, Noted, Queue, ViewMut};
@@ -24,6 +28,7 @@ on_both! {
     products_are_within_the_rounding_of_their_sums,
     a_row_has_the_same_bits_whatever_its_neighbours_are,
     a_row_has_the_same_bits_where_warps_share_k,
+    a_row_has_the_same_bits_where_two_formats_share_a_launch,
     products_that_share_a_launch_have_the_bits_of_their_own,
     arguments_outside_the_contract_are_refused,
 }
@@ -337,6 +342,49 @@ fn a_row_has_the_same_bits_where_warps_share_k<M: Machine>(machine: &M) {
     }
 }
 
+fn a_row_has_the_same_bits_where_two_formats_share_a_launch<M: Machine>(machine: &M) {
+    let seed = 29;
+    let mut random = Random(seed);
+    for formats in TWO_FORMATS {
+        // Fewer pieces than warps have places, and two more than whole rounds, or a format's blocks of 256.
+        let shortest = formats[0].block_elements();
+        let ragged = if shortest < 256 { 66 * 32 } else { 9 * 256 };
+        // Outputs, and which of them are of the first format.
+        let cases = [(&[15, 1][..], 1, shortest), (&[17, 3, 33], 2, ragged), (&[16, 2, 18], 1, ragged)];
+        for (n, of_first, k) in machine.cases(&cases, &[(&[3584, 512, 512], 2, 3584)]) {
+            let input = Input::new(Kind::Q8, [1, k], || normal(&mut random));
+            let there = LoadedInput::new(machine, &input);
+            let LoadedInput::Q8(q8) = &there else { unreachable!("the kind is q8") };
+            let format = |i: usize| formats[usize::from(i >= of_first)];
+            let matrices: Vec<Matrix> =
+                n.iter().enumerate().map(|(i, &n)| Matrix::random(format(i), [n, k], &mut random)).collect();
+            let loaded: Vec<Loaded<'_>> =
+                matrices.iter().map(|matrix| Loaded::new(machine, matrix)).collect();
+            let mut outs: Vec<Guarded<f32>> =
+                n.iter().map(|&n| Guarded::output(machine, "out", n, 4)).collect();
+            let mut outputs: Vec<Output<'_>> =
+                loaded.iter().zip(&mut outs).map(|(loaded, out)| loaded.output(out.view_mut())).collect();
+            // One without a bias.
+            outputs[0].bias = None;
+            let (first, second) = outputs.split_at(of_first);
+            ops::matvec_q8_two(machine, [first, second], q8.view()).unwrap();
+            for (i, (loaded, out)) in loaded.iter().zip(&outs).enumerate() {
+                let mut alone = Guarded::<f32>::output(machine, "out", n[i], 4);
+                let mut output = loaded.output(alone.view_mut());
+                if i == 0 {
+                    output.bias = None;
+                }
+                ops::matvec_q8_split_k(machine, &[output], q8.view()).unwrap();
+                let what = format!("{formats:?}, output {i} of {n:?} × {k}, random seed {seed}");
+                let (found, expected) = (out.read(), alone.read());
+                assert!(expected.iter().all(|x| x.is_finite() && *x != 0.0), "{what}");
+                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&found), bits(&expected), "{what}");
+            }
+        }
+    }
+}
+
 fn products_that_share_a_launch_have_the_bits_of_their_own<M: Machine>(machine: &M) {
     let mut random = Random(24);
     for kind in [Kind::Q8, Kind::F16] {
@@ -485,6 +533,66 @@ fn warps_share_k_where_blocks_are_a_few_more_than_fit_at_a_time() {
     }
 }
 
+/// The emulator has two multiprocessors, each with room for 3 blocks of 16 outputs.
+#[test]
+fn two_formats_share_a_launch_where_their_blocks_run_at_a_time() {
+    use Format::{Q4_K, Q5_0, Q5_K, Q6_K, Q8_0};
+    let machine = &Emulated::new();
+    let mut random = Random(30);
+    let k = 256;
+    for (all, rows, names) in [
+        (&[(Q4_K, 32), (Q4_K, 17), (Q6_K, 16)][..], 1, &["matvec_q8_q4_k_q6_k_split_k"][..]),
+        // In another order, and one block too many.
+        (&[(Q6_K, 16), (Q5_K, 80)], 1, &["matvec_q8_q5_k_q6_k_split_k"]),
+        (&[(Q6_K, 16), (Q5_K, 81)], 1, &["matvec_q8_q5_k", "matvec_q8_q6_k"]),
+        (&[(Q5_0, 1), (Q8_0, 1), (Q5_0, 1)], 1, &["matvec_q8_q5_0_q8_0_split_k"]),
+        (&[(Q4_K, 16), (Q6_K, 16)], 2, &["matvec_q8_q4_k_x2", "matvec_q8_q6_k_x2"]),
+        // No kernel, three formats, and one.
+        (&[(Q4_K, 16), (Q5_K, 16)], 1, &["matvec_q8_q4_k", "matvec_q8_q5_k"]),
+        (&[(Q4_K, 16), (Q5_K, 16), (Q6_K, 16)], 1, &["matvec_q8_q4_k", "matvec_q8_q5_k", "matvec_q8_q6_k"]),
+        (&[(Q4_K, 16), (Q4_K, 16)], 1, &["matvec_q8_q4_k"]),
+    ] {
+        let input = Input::new(Kind::Q8, [rows, k], || normal(&mut random));
+        let input = machine.input("input", &input.bytes).unwrap();
+        let matrices: Vec<Matrix> =
+            all.iter().map(|&(format, n)| Matrix::random(format, [n, k], &mut random)).collect();
+        let loaded: Vec<Loaded<'_>> = matrices.iter().map(|matrix| Loaded::new(machine, matrix)).collect();
+        let mut outs: Vec<Guarded<f32>> =
+            all.iter().map(|(_, n)| Guarded::output(machine, "out", rows * n, 4)).collect();
+        let outputs: Vec<Output<'_>> =
+            loaded.iter().zip(&mut outs).map(|(loaded, out)| loaded.output(out.view_mut())).collect();
+        let noted = Noted::new(machine);
+        ops::matvec_q8_by_format(&noted, outputs, input.view(), rows).unwrap();
+        let launched: Vec<&str> = noted.into_names().into_iter().collect();
+        assert_eq!(launched, names, "{rows} rows, {all:?}");
+        assert!(outs.iter().all(|out| out.read().iter().all(|x| x.is_finite())), "{rows} rows, {all:?}");
+    }
+}
+
+/// A launch of two formats moves and multiplies what a launch for each does, and reads the input once.
+#[test]
+fn work_of_two_formats_is_that_of_both() {
+    let k = 3584;
+    let job = |n, bias| Job { n, bias: Global::from_address(bias), ..Job::zeroed() };
+    let jobs = |jobs: &[Job]| core::array::from_fn(|i| jobs.get(i).copied().unwrap_or(Job::zeroed()));
+    let part = |a: &[Job]| (jobs(a), Global::from_address(16));
+    let (first, second) = ([job(3584, 256), job(512, 0)], [job(512, 256)]);
+    let (jobs, input) = part(&first);
+    let first = MatvecRows::<BlockQ4_K, 1> { jobs, input, rows: 1, k, format: PhantomData };
+    let (jobs, input) = part(&second);
+    let second = MatvecRows::<BlockQ6_K, 1> { jobs, input, rows: 1, k, format: PhantomData };
+    let two = MatvecTwo { first, second };
+    assert_eq!(two.launch().grid.y, 224 + 32 + 32);
+    let work = two.work(0).unwrap();
+    // Blocks of 256 have 144 bytes and 210; a row of input two quants a value, and for each 32 a scale and two sums.
+    let weights = 4096 * 14 * 144 + 512 * 14 * 210;
+    let row = 2 * 3584 + 112 * (4 + 8);
+    assert_eq!(work.bytes_read, weights + row + 4 * (3584 + 512));
+    assert_eq!(work.bytes_written, 4 * (4096 + 512));
+    assert_eq!(work.operations, 2 * (4096 + 512) * 3584);
+    assert_eq!(work.unit, Unit::TensorS8);
+}
+
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let bytes = machine.input("weights", &[0_u8; 3 * 144 + 16]).unwrap();
     let bias = machine.input("bias", &[0.0_f32; 8]).unwrap();
@@ -536,6 +644,28 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     refused(
         ops::matvec_f16(machine, &outputs, f16.view(), 2),
         "matvec_f16_q4_k_x4: weights have 256 columns of Q4_K and 256 of Q6_K, a launch takes one kind",
+    );
+    let mut two = |weights: [PlaneMatrix<'_>; 2]| {
+        let [first, second] = weights;
+        let first = [Output { out: out.slice_mut(0..1), weights: first, bias: None }];
+        let second = [Output { out: other.slice_mut(0..1), weights: second, bias: None }];
+        ops::matvec_q8_two(machine, [&first, &second], q8.slice(0..608))
+    };
+    refused(
+        two([second, first]),
+        "matvec_q8: no kernel takes Q6_K and Q4_K in one launch, multiply them apart",
+    );
+    refused(
+        two([first, PlaneMatrix { columns: 512, ..second }]),
+        "matvec_q8_q4_k_q6_k_split_k: weights has 224 elements, the shape has 432",
+    );
+    refused(
+        two([first, PlaneMatrix { bytes: bytes.slice(0..432), columns: 512, ..second }]),
+        "matvec_q8_q4_k_q6_k_split_k: input has 608 elements, the shape has 1216",
+    );
+    refused(
+        two([PlaneMatrix { rows: 2, bytes: bytes.slice(0..288), ..first }, second]),
+        "matvec_q8_q4_k_q6_k_split_k: out has 1 elements, the shape has 2",
     );
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
 }

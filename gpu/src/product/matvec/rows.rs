@@ -132,7 +132,8 @@ impl<B: Pieces + Named, const ROWS: usize> Contract for MatvecRows<B, ROWS> {
             .since(80),
         ],
         // Two blocks on a multiprocessor; with eight rows a format or two take a few registers more, and would spill
-        // if they might not. One row takes 56 to 80 on compute capability 9.0: `RESIDENT` blocks.
+        // if they might not. One row takes 56 to 80 on compute capability 9.0: `RESIDENT` blocks. On
+        // 12.0 it is up to 89.
         registers: if ROWS == 8 { 144 } else { 128 },
         local_memory: false,
     };

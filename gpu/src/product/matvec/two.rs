@@ -12,6 +12,7 @@
 
 use super::super::activations::Q8Row;
 use super::{Beside, Job, MatvecRows, Named, RowsGeometry, registers};
+use crate::quant::Format;
 use crate::quant::planes::Pieces;
 use crate::simt::{Contract, Count, Dim3, Expectations, Kernel, Launch, Occurrence, Simt, Work};
 
@@ -43,7 +44,11 @@ impl<A: Pieces + Beside<B>, B: Pieces + Named> Contract for MatvecTwo<A, B> {
         registers: 128,
         local_memory: false,
     };
-    const REGISTER_LIMIT: Option<u32> = Some(registers(RowsGeometry::RESIDENT, RowsGeometry::THREADS));
+    // All blocks of a launch are to run at a time. Q5_K would spill on compute capability 12.0.
+    const REGISTER_LIMIT: Option<u32> = match A::FORMAT {
+        Format::Q5_K => None,
+        _ => Some(registers(RowsGeometry::RESIDENT, RowsGeometry::THREADS)),
+    };
     const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {

@@ -243,12 +243,10 @@ fn launch_two<A: Pieces + Beside<B>, B: Pieces + Named>(
     let Arguments { jobs, input: row, rows, k } =
         arguments::<_, Quantized<A>, u8>(&check, first, input, 1, RowsGeometry::OUTPUTS)?;
     let first = MatvecRows { jobs, input: row, rows, k, format: PhantomData };
-    let Arguments { jobs, input: row, rows, k: columns } =
+    // As there is one input, whose length tells its columns, `k` is that of the others.
+    let Arguments { jobs, .. } =
         arguments::<_, Quantized<B>, u8>(&check, second, input, 1, RowsGeometry::OUTPUTS)?;
-    let second = MatvecRows { jobs, input: row, rows, k: columns, format: PhantomData };
-    check.that(k == columns, || {
-        format!("weights of one format have {k} columns and of the other {columns}, both take one input")
-    })?;
+    let second = MatvecRows { jobs, input: row, rows, k, format: PhantomData };
     let arguments = MatvecTwo::<A, B> { first, second };
     let groups = arguments.launch().grid.y;
     check.that(groups <= Job::MOST_GROUPS, || {
