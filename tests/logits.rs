@@ -170,7 +170,9 @@ fn check_gpu(id: &str, test: &str) {
     let mut exact = session(&path, true, 1024);
     let fastest = GpuOptions::fastest(&device.stream().expect("a stream"));
     let alone = |kind| GpuOptions::steady(kind, kind);
-    let mut gpus = [alone(ActivationKind::F16), alone(ActivationKind::Q8), fastest].map(|options| {
+    // What a session for one sequence reads, and what one for many does.
+    let of_many = GpuOptions::steady(fastest.prompt, fastest.step_of_many);
+    let mut gpus = [alone(ActivationKind::F16), alone(ActivationKind::Q8), fastest, of_many].map(|options| {
         let stream = device.stream().expect("a stream");
         let backend = GpuBackend::new(stream, Arc::clone(&model), options, &mut |_, _| ()).expect("memory");
         let session = Session::new(Box::new(backend), 1024).expect("memory for the KV cache");
