@@ -88,7 +88,7 @@ use core::marker::PhantomData;
 use super::activations::{Activations, AsF16};
 use super::problem::{PIECES, Pending, Product, SLAB, pieces_of_a_thread, place_of_piece};
 use super::staged::{ROW_BYTES, Rows, Staged};
-use super::tiling::{FRAGMENT, MOST, Output, Sums, Tiling};
+use super::tiling::{FRAGMENT, GROUP, MOST, Output, Sums, Tiling};
 use super::weights::{CHUNKS, Weights};
 use crate::quant::Format;
 use crate::simt::{
@@ -100,8 +100,6 @@ const _: () = assert!(ROW_BYTES == 2 * SLAB, "a staged row is a slab");
 
 /// Steps of k in a slab.
 const STEPS: u32 = SLAB / FRAGMENT;
-/// Tiles along the rows that are worked on before the next ones along the columns.
-const GROUP: u32 = 32;
 
 /// The name for a format, with the tiles' at its end.
 macro_rules! named {
@@ -143,8 +141,7 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
 
     /// The tiles.
     pub const TILING: Tiling = {
-        let tiling =
-            Tiling { tile_m: TILE_M, tile_n: TILE_N, warps_m: WARPS_M, warps_n: WARPS_N, group: GROUP };
+        let tiling = Tiling { tile_m: TILE_M, tile_n: TILE_N, warps_m: WARPS_M, warps_n: WARPS_N };
         assert!(tiling.is_valid());
         tiling
     };
@@ -206,7 +203,7 @@ impl<S: Simt, B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u
     #[inline(always)]
     unsafe fn run(self, s: S) {
         let (tiling, product) = (Self::TILING, self.product);
-        let (row, column) = tiling.place(s.block().x, product.m, product.n);
+        let (row, column) = tiling.place::<GROUP>(s.block().x, product.m, product.n);
         let mut sums: Sums = [[[0.0; 8]; MOST]; MOST];
         let slabs = product.slabs();
         // SAFETY: what is staged lies inside its slab, and comes from inside its matrix or is zero.

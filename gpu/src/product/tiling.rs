@@ -23,10 +23,11 @@ pub struct Tiling {
     pub warps_m: u32,
     /// Warps along the columns.
     pub warps_n: u32,
-    /// Tiles along the rows that are worked on before the next ones along the columns, see
-    /// [`Tiling::place`]: at least 1.
-    pub group: u32,
 }
+
+/// Tiles along the rows that are worked on before the next ones along the columns, see
+/// [`Tiling::place`].
+pub(super) const GROUP: u32 = 32;
 
 impl Tiling {
     /// Threads of a block.
@@ -82,7 +83,7 @@ impl Tiling {
             && self.fragments_n() <= MOST
     }
 
-    /// The first row and the first column of a block's tile; here with 32 in a group.
+    /// The first row and the first column of a block's tile; `GROUP` is at least 1, here 32.
     ///
     /// ```text
     /// tile of     columns 0   1   2             blocks that run at the same time have few tiles of
@@ -93,14 +94,14 @@ impl Tiling {
     /// rows 32          all of the group before, then the same again
     /// ```
     #[inline(always)]
-    pub(super) const fn place(self, block: u32, m: u32, n: u32) -> (u32, u32) {
+    pub(super) const fn place<const GROUP: u32>(self, block: u32, m: u32, n: u32) -> (u32, u32) {
         let (rows, columns) = (m.div_ceil(self.tile_m), n.div_ceil(self.tile_n));
         // At least 1 wherever a block exists, which is what keeps the divisions from failing.
-        let of_a_group = at_least_one(columns.wrapping_mul(self.group));
+        let of_a_group = at_least_one(columns.wrapping_mul(GROUP));
         let (group, within) = (block / of_a_group, block % of_a_group);
-        let first = group * self.group;
+        let first = group * GROUP;
         let left = rows.wrapping_sub(first);
-        let rows_of_group = at_least_one(if left < self.group { left } else { self.group });
+        let rows_of_group = at_least_one(if left < GROUP { left } else { GROUP });
         let row = first.wrapping_add(within % rows_of_group);
         (row.wrapping_mul(self.tile_m), (within / rows_of_group).wrapping_mul(self.tile_n))
     }
@@ -202,11 +203,16 @@ mod tests {
 
     use super::*;
 
-    const GROUP: u32 = 32;
-    const TILING: Tiling = Tiling { tile_m: 128, tile_n: 64, warps_m: 2, warps_n: 2, group: GROUP };
+    const TILING: Tiling = Tiling { tile_m: 128, tile_n: 64, warps_m: 2, warps_n: 2 };
 
     #[test]
     fn blocks_have_one_tile_each_and_leave_none() {
+        tiles_are_shared_out::<GROUP>();
+        tiles_are_shared_out::<16>();
+        tiles_are_shared_out::<1>();
+    }
+
+    fn tiles_are_shared_out<const GROUP: u32>() {
         for (m, n) in
             [(1_u32, 1_u32), (128, 64), (129, 65), (32 * 128, 640), (33 * 128 + 1, 200), (70 * 128, 63)]
         {
@@ -215,7 +221,7 @@ mod tests {
             assert_eq!(blocks, Dim3::linear(rows * columns));
             let mut seen = vec![false; blocks.x as usize];
             for block in 0..blocks.x {
-                let (row, column) = TILING.place(block, m, n);
+                let (row, column) = TILING.place::<GROUP>(block, m, n);
                 assert!(row.is_multiple_of(TILING.tile_m) && row < m, "{m} × {n}, block {block}");
                 assert!(column.is_multiple_of(TILING.tile_n) && column < n, "{m} × {n}, block {block}");
                 let tile = row / TILING.tile_m * columns + column / TILING.tile_n;
@@ -227,7 +233,8 @@ mod tests {
 
     #[test]
     fn blocks_that_follow_each_other_share_weights() {
-        let places = |blocks: core::ops::Range<u32>| blocks.map(|block| TILING.place(block, 70 * 128, 640));
+        let place = |block| TILING.place::<GROUP>(block, 70 * 128, 640);
+        let places = |blocks: core::ops::Range<u32>| blocks.map(place);
         assert!(places(0..GROUP).enumerate().all(|(i, place)| place == (128 * i as u32, 0)));
         assert!(places(GROUP..2 * GROUP).all(|(row, column)| row < GROUP * 128 && column == 64));
     }
