@@ -88,7 +88,7 @@ use core::marker::PhantomData;
 use super::activations::{Activations, AsF16};
 use super::problem::{PIECES, Pending, Product, SLAB, pieces_of_a_thread, place_of_piece};
 use super::staged::{ROW_BYTES, Rows, Staged};
-use super::tiling::{FRAGMENT, GROUP, MOST, Output, Sums, Tiling};
+use super::tiling::{FRAGMENT, MOST, Output, Sums, Tiling};
 use super::weights::{CHUNKS, Weights};
 use crate::quant::Format;
 use crate::simt::{
@@ -203,7 +203,7 @@ impl<S: Simt, B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u
     #[inline(always)]
     unsafe fn run(self, s: S) {
         let (tiling, product) = (Self::TILING, self.product);
-        let (row, column) = tiling.place::<GROUP>(s.block().x, product.m, product.n);
+        let (row, column) = tiling.place(s.block().x, product.m, product.n);
         let mut sums: Sums = [[[0.0; 8]; MOST]; MOST];
         let slabs = product.slabs();
         // SAFETY: what is staged lies inside its slab, and comes from inside its matrix or is zero.

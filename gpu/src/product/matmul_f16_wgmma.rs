@@ -208,7 +208,7 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
         let panels = Panels::new(self.k);
         let mut tile = s.block().x;
         while tile < Self::tiles(self.m, self.n) {
-            let (row, column) = Self::TILING.place::<GROUP>(tile, self.m, self.n);
+            let (row, column) = Self::TILING.place_in_groups(GROUP, tile, self.m, self.n);
             for slab in 0..panels.across() {
                 let (full, stage) = (stages.full_barrier(), stages.stage());
                 // SAFETY: whole panels, the rows of a tile are among those that matrices are rounded up to;
@@ -306,7 +306,7 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
             }
             // SAFETY: no other warp group has these rows.
             unsafe {
-                let (row, column) = Self::TILING.place::<GROUP>(tile, self.m, self.n);
+                let (row, column) = Self::TILING.place_in_groups(GROUP, tile, self.m, self.n);
                 self.store(s, &sums, row + down, column);
             }
             tile += s.grid().x;

@@ -27,7 +27,7 @@ pub struct Tiling {
 
 /// Tiles along the rows that are worked on before the next ones along the columns, see
 /// [`Tiling::place`].
-pub(super) const GROUP: u32 = 32;
+const GROUP: u32 = 32;
 
 impl Tiling {
     /// Threads of a block.
@@ -83,7 +83,7 @@ impl Tiling {
             && self.fragments_n() <= MOST
     }
 
-    /// The first row and the first column of a block's tile; `GROUP` is at least 1, here 32.
+    /// The first row and the first column of a block's tile.
     ///
     /// ```text
     /// tile of     columns 0   1   2             blocks that run at the same time have few tiles of
@@ -94,14 +94,20 @@ impl Tiling {
     /// rows 32          all of the group before, then the same again
     /// ```
     #[inline(always)]
-    pub(super) const fn place<const GROUP: u32>(self, block: u32, m: u32, n: u32) -> (u32, u32) {
+    pub(super) const fn place(self, block: u32, m: u32, n: u32) -> (u32, u32) {
+        self.place_in_groups(GROUP, block, m, n)
+    }
+
+    /// As [`place`](Self::place), with so many tiles along the rows in a group, at least 1.
+    #[inline(always)]
+    pub(super) const fn place_in_groups(self, group_rows: u32, block: u32, m: u32, n: u32) -> (u32, u32) {
         let (rows, columns) = (m.div_ceil(self.tile_m), n.div_ceil(self.tile_n));
         // At least 1 wherever a block exists, which is what keeps the divisions from failing.
-        let of_a_group = at_least_one(columns.wrapping_mul(GROUP));
+        let of_a_group = at_least_one(columns.wrapping_mul(group_rows));
         let (group, within) = (block / of_a_group, block % of_a_group);
-        let first = group * GROUP;
+        let first = group * group_rows;
         let left = rows.wrapping_sub(first);
-        let rows_of_group = at_least_one(if left < GROUP { left } else { GROUP });
+        let rows_of_group = if left < group_rows { at_least_one(left) } else { group_rows };
         let row = first.wrapping_add(within % rows_of_group);
         (row.wrapping_mul(self.tile_m), (within / rows_of_group).wrapping_mul(self.tile_n))
     }
@@ -207,12 +213,12 @@ mod tests {
 
     #[test]
     fn blocks_have_one_tile_each_and_leave_none() {
-        tiles_are_shared_out::<GROUP>();
-        tiles_are_shared_out::<16>();
-        tiles_are_shared_out::<1>();
+        tiles_are_shared_out(GROUP);
+        tiles_are_shared_out(16);
+        tiles_are_shared_out(1);
     }
 
-    fn tiles_are_shared_out<const GROUP: u32>() {
+    fn tiles_are_shared_out(group_rows: u32) {
         for (m, n) in
             [(1_u32, 1_u32), (128, 64), (129, 65), (32 * 128, 640), (33 * 128 + 1, 200), (70 * 128, 63)]
         {
@@ -221,7 +227,7 @@ mod tests {
             assert_eq!(blocks, Dim3::linear(rows * columns));
             let mut seen = vec![false; blocks.x as usize];
             for block in 0..blocks.x {
-                let (row, column) = TILING.place::<GROUP>(block, m, n);
+                let (row, column) = TILING.place_in_groups(group_rows, block, m, n);
                 assert!(row.is_multiple_of(TILING.tile_m) && row < m, "{m} × {n}, block {block}");
                 assert!(column.is_multiple_of(TILING.tile_n) && column < n, "{m} × {n}, block {block}");
                 let tile = row / TILING.tile_m * columns + column / TILING.tile_n;
@@ -233,8 +239,7 @@ mod tests {
 
     #[test]
     fn blocks_that_follow_each_other_share_weights() {
-        let place = |block| TILING.place::<GROUP>(block, 70 * 128, 640);
-        let places = |blocks: core::ops::Range<u32>| blocks.map(place);
+        let places = |blocks: core::ops::Range<u32>| blocks.map(|block| TILING.place(block, 70 * 128, 640));
         assert!(places(0..GROUP).enumerate().all(|(i, place)| place == (128 * i as u32, 0)));
         assert!(places(GROUP..2 * GROUP).all(|(row, column)| row < GROUP * 128 && column == 64));
     }
