@@ -100,8 +100,6 @@ const _: () = assert!(ROW_BYTES == 2 * SLAB, "a staged row is a slab");
 
 /// Steps of k in a slab.
 const STEPS: u32 = SLAB / FRAGMENT;
-/// Tiles along the rows that are worked on before the next ones along the columns.
-const GROUP: u32 = 32;
 
 /// The name for a format, with the tiles' at its end.
 macro_rules! named {
@@ -143,8 +141,7 @@ impl<B: Weights, const TILE_M: u32, const TILE_N: u32, const WARPS_M: u32, const
 
     /// The tiles.
     pub const TILING: Tiling = {
-        let tiling =
-            Tiling { tile_m: TILE_M, tile_n: TILE_N, warps_m: WARPS_M, warps_n: WARPS_N, group: GROUP };
+        let tiling = Tiling { tile_m: TILE_M, tile_n: TILE_N, warps_m: WARPS_M, warps_n: WARPS_N };
         assert!(tiling.is_valid());
         tiling
     };

@@ -121,13 +121,8 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
     /// Columns of a tile.
     const TILE_N: u32 = 2 * REGISTERS as u32;
     /// The tiles. The second numbers are those of warp groups.
-    const TILING: Tiling = Tiling {
-        tile_m: TILE_M,
-        tile_n: Self::TILE_N,
-        warps_m: CONSUMERS / GROUP_WARPS,
-        warps_n: 1,
-        group: GROUP,
-    };
+    const TILING: Tiling =
+        Tiling { tile_m: TILE_M, tile_n: Self::TILE_N, warps_m: CONSUMERS / GROUP_WARPS, warps_n: 1 };
     /// Whether tiles begin where panels of the weights do.
     const WHOLE_PANELS: bool = Self::TILE_N.is_multiple_of(PANEL_ROWS);
     /// Panels of the weights that a tile has rows of, at most.
@@ -213,7 +208,7 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
         let panels = Panels::new(self.k);
         let mut tile = s.block().x;
         while tile < Self::tiles(self.m, self.n) {
-            let (row, column) = Self::TILING.place(tile, self.m, self.n);
+            let (row, column) = Self::TILING.place_in_groups(GROUP, tile, self.m, self.n);
             for slab in 0..panels.across() {
                 let (full, stage) = (stages.full_barrier(), stages.stage());
                 // SAFETY: whole panels, the rows of a tile are among those that matrices are rounded up to;
@@ -311,7 +306,7 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
             }
             // SAFETY: no other warp group has these rows.
             unsafe {
-                let (row, column) = Self::TILING.place(tile, self.m, self.n);
+                let (row, column) = Self::TILING.place_in_groups(GROUP, tile, self.m, self.n);
                 self.store(s, &sums, row + down, column);
             }
             tile += s.grid().x;

@@ -23,10 +23,11 @@ pub struct Tiling {
     pub warps_m: u32,
     /// Warps along the columns.
     pub warps_n: u32,
-    /// Tiles along the rows that are worked on before the next ones along the columns, see
-    /// [`Tiling::place`]: at least 1.
-    pub group: u32,
 }
+
+/// Tiles along the rows that are worked on before the next ones along the columns, see
+/// [`Tiling::place`].
+const GROUP: u32 = 32;
 
 impl Tiling {
     /// Threads of a block.
@@ -82,7 +83,7 @@ impl Tiling {
             && self.fragments_n() <= MOST
     }
 
-    /// The first row and the first column of a block's tile; here with 32 in a group.
+    /// The first row and the first column of a block's tile.
     ///
     /// ```text
     /// tile of     columns 0   1   2             blocks that run at the same time have few tiles of
@@ -94,13 +95,19 @@ impl Tiling {
     /// ```
     #[inline(always)]
     pub(super) const fn place(self, block: u32, m: u32, n: u32) -> (u32, u32) {
+        self.place_in_groups(GROUP, block, m, n)
+    }
+
+    /// As [`place`](Self::place), with so many tiles along the rows in a group, at least 1.
+    #[inline(always)]
+    pub(super) const fn place_in_groups(self, group_rows: u32, block: u32, m: u32, n: u32) -> (u32, u32) {
         let (rows, columns) = (m.div_ceil(self.tile_m), n.div_ceil(self.tile_n));
         // At least 1 wherever a block exists, which is what keeps the divisions from failing.
-        let of_a_group = at_least_one(columns.wrapping_mul(self.group));
+        let of_a_group = at_least_one(columns.wrapping_mul(group_rows));
         let (group, within) = (block / of_a_group, block % of_a_group);
-        let first = group * self.group;
+        let first = group * group_rows;
         let left = rows.wrapping_sub(first);
-        let rows_of_group = at_least_one(if left < self.group { left } else { self.group });
+        let rows_of_group = if left < group_rows { at_least_one(left) } else { group_rows };
         let row = first.wrapping_add(within % rows_of_group);
         (row.wrapping_mul(self.tile_m), (within / rows_of_group).wrapping_mul(self.tile_n))
     }
@@ -202,11 +209,16 @@ mod tests {
 
     use super::*;
 
-    const GROUP: u32 = 32;
-    const TILING: Tiling = Tiling { tile_m: 128, tile_n: 64, warps_m: 2, warps_n: 2, group: GROUP };
+    const TILING: Tiling = Tiling { tile_m: 128, tile_n: 64, warps_m: 2, warps_n: 2 };
 
     #[test]
     fn blocks_have_one_tile_each_and_leave_none() {
+        tiles_are_shared_out(GROUP);
+        tiles_are_shared_out(16);
+        tiles_are_shared_out(1);
+    }
+
+    fn tiles_are_shared_out(group_rows: u32) {
         for (m, n) in
             [(1_u32, 1_u32), (128, 64), (129, 65), (32 * 128, 640), (33 * 128 + 1, 200), (70 * 128, 63)]
         {
@@ -215,7 +227,7 @@ mod tests {
             assert_eq!(blocks, Dim3::linear(rows * columns));
             let mut seen = vec![false; blocks.x as usize];
             for block in 0..blocks.x {
-                let (row, column) = TILING.place(block, m, n);
+                let (row, column) = TILING.place_in_groups(group_rows, block, m, n);
                 assert!(row.is_multiple_of(TILING.tile_m) && row < m, "{m} × {n}, block {block}");
                 assert!(column.is_multiple_of(TILING.tile_n) && column < n, "{m} × {n}, block {block}");
                 let tile = row / TILING.tile_m * columns + column / TILING.tile_n;
