@@ -54,6 +54,7 @@ on_both!(
     the_same_bits_however_a_prompt_is_cut,
     the_same_bits_whatever_stands_beside_a_sequence,
     greedy_steps_choose_the_largest_logit,
+    the_number_of_sequences_decides_what_steps_read,
 );
 
 fn session<M: Queues + 'static>(
@@ -79,6 +80,16 @@ fn session_of<M: Queues + 'static>(
         ActivationKind::F16SplitK => GpuOptions::steady(ActivationKind::F16, kind),
         kind => GpuOptions::steady(kind, kind),
     };
+    session_with(machine, loaded, options, context, sequences)
+}
+
+fn session_with<M: Queues + 'static>(
+    machine: &M,
+    loaded: &Loaded,
+    options: GpuOptions,
+    context: usize,
+    sequences: usize,
+) -> Session {
     let model = Arc::clone(&loaded.model);
     let backend = GpuBackend::new(machine.fresh(), model, options, &mut |_, _| ()).unwrap();
     Session::with_sequences(Box::new(backend), context, sequences).unwrap()
@@ -254,6 +265,37 @@ fn greedy_steps_choose_the_largest_logit<M: Queues + 'static>(machine: &M) {
         let best = session.decode_batch_greedy(&tokens).unwrap();
         assert_eq!(best, expected);
         tokens = [(0, best[0]), (1, best[1])];
+    }
+}
+
+/// Sessions for one and two sequences read one kind, those for more the other, also after they have been resized.
+fn the_number_of_sequences_decides_what_steps_read<M: Queues + 'static>(machine: &M) {
+    if !has_wgmma(machine, "ActivationKind::F16SplitK") {
+        return;
+    }
+    let spec = Spec { layers: 1, ..WIDE[0] };
+    let loaded = Loaded::new(&Tiny::new(spec));
+    let prompt = random_tokens(spec.vocab, 5, 9);
+    let (few, many) = (ActivationKind::Q8, ActivationKind::F16SplitK);
+    let behind_prompt = |session: &mut Session| {
+        prefill(session, 0, &prompt, 512);
+        bits(session.decode_batch(&[(0, 3)]).unwrap())
+    };
+    let prompts = ActivationKind::F16;
+    let steady = |step| {
+        behind_prompt(&mut session_with(machine, &loaded, GpuOptions::steady(prompts, step), CONTEXT, 1))
+    };
+    let expected = [steady(few), steady(many)];
+    assert_ne!(expected[0], expected[1], "the kinds cannot be told apart");
+
+    let options = GpuOptions { prompt: prompts, step: few, step_of_many: many };
+    let mut resized = session_with(machine, &loaded, options, CONTEXT, 3);
+    for sequences in [3, 1, 2, 3] {
+        if resized.sequences() != sequences {
+            resized.resize(sequences).unwrap();
+        }
+        let found = behind_prompt(&mut resized);
+        assert!(found == expected[usize::from(sequences > 2)], "{sequences} sequences");
     }
 }
 

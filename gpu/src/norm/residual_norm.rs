@@ -21,6 +21,7 @@
 //! ```text
 //! block r = row r, 512 threads; thread t owns columns 4t to 4t + 3 of every 2048
 //!
+//!   weight into registers, before the wait for the launch before; then
 //!   delta, residual into registers: 16-byte loads, all on their way before the first is used
 //!         |
 //!   post: squares of own columns, in order -> block_sum -> d       one barrier
@@ -83,7 +84,7 @@ pub struct ResidualNorm<A> {
     pub delta: Global<f32>,
     /// `width` factors, or the address 0 for none; used only with a delta.
     pub post: Global<f32>,
-    /// `width` factors.
+    /// `width` factors, which are read before the launches before this one are waited for.
     pub weight: Global<f32>,
     /// How many rows, at most 2^31 - 1: a grid has no more blocks.
     pub rows: u32,

@@ -78,6 +78,7 @@ impl Slabs {
         let within = row % SLAB_ROWS * ROW_BYTES;
         above.wrapping_add(slab as u64).wrapping_mul(SLAB_BYTES as u64).wrapping_add(within as u64)
     }
+
     /// Bytes to an element. Its right neighbour, if its own column is even, is the next one.
     #[inline(always)]
     #[must_use]

@@ -127,8 +127,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let message = format!("a test of {longest} tokens does not fit into the model's context of {limit}");
         return Err(UsageError(message).into());
     }
-    let first = tests.first().map_or(1, |test| test.sequences);
-    let mut session = args.machine.session(&model, longest, first)?;
+    // For most sequences first: whether there is the memory shows before anything is measured.
+    let sequences = tests.iter().map(|test| test.sequences).max().unwrap_or(1);
+    let mut session = args.machine.session(&model, longest, sequences)?;
     if let Some(peer) = &args.against {
         return against::run(args, &tests, peer, &file.name(), &mut session, record);
     }

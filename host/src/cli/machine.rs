@@ -112,7 +112,7 @@ pub(super) struct MachineArgs {
 pub(super) enum Activations {
     /// The faster one.
     Auto,
-    /// These: by the products of compute capability 9.0 in prompts only.
+    /// These, in every session.
     Kind(ActivationKind),
 }
 
@@ -130,8 +130,8 @@ impl clap::ValueEnum for Activations {
             ActivationKind::F16 => "16-bit floats, by products that every device has",
             ActivationKind::F16Wgmma => "16-bit floats, in prompts by the products of compute capability 9.0",
             ActivationKind::F16SplitK => {
-                "16-bit floats, by the products of compute capability 9.0 in prompts and, for many sequences, in \
-                 generated tokens"
+                "16-bit floats, by the products of compute capability 9.0 in prompts and in generated tokens: for many \
+                 sequences"
             }
             ActivationKind::Q8 => "Pairs of 8-bit quants: for generated tokens, slow in prompts",
         };

@@ -37,6 +37,9 @@ use crate::model::{Config, Model};
 /// Positions that a step's first graph is for.
 const FIRST_CONTEXT: usize = 512;
 
+/// Rows of steps up to which products have kernels of their own (`ops::matvec_q8`, `ops::matmul_splitk`).
+const PASSES: [usize; 5] = [1, 2, 4, 8, 32];
+
 /// How the GPU backend runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuOptions {
@@ -110,9 +113,10 @@ pub type CudaBackend = GpuBackend<Stream>;
 
 /// What is allocated for sequences.
 struct Sequences<Q: ModelQueue> {
-    options: GpuOptions,
     // Graphs first: memory that they have noted down is freed after them.
     graphs: Vec<StepGraph<Q::Graph>>,
+    /// What this session reads, whatever the number of sequences in a step.
+    options: GpuOptions,
     caches: KvCaches,
     work: Workspace,
     angles: Angles,
@@ -164,13 +168,17 @@ impl<Q: ModelQueue> GpuBackend<Q> {
         let options = sequences.options;
         let names = Noted::only(queue);
         let each = vec![Step { sequence: 0, position: 0, token: 0 }; count];
-        let steps = [1, count].map(|rows| {
-            let phase = match has_step_attention(config) {
-                true => Phase::Step { context: sequences.caches.context },
-                false => Phase::Each(&each[..rows]),
-            };
-            (phase, options.step, rows)
-        });
+        // Products have kernels of their own for few rows and for more.
+        let rows = PASSES.into_iter().filter(|&rows| rows < count).chain([count]);
+        let steps: Vec<_> = rows
+            .map(|rows| {
+                let phase = match has_step_attention(config) {
+                    true => Phase::Step { context: sequences.caches.context },
+                    false => Phase::Each(&each[..rows]),
+                };
+                (phase, options.step, rows)
+            })
+            .collect();
         // Few rows and many: a product may have kernels of its own for each.
         let prompts = [1, sequences.work.rows]
             .map(|rows| (Phase::Prompt { sequence: 0, start: 0 }, options.prompt, rows));
@@ -405,7 +413,7 @@ fn read_logits<Q: ModelQueue>(
 /// That prompts and a device of this compute capability have the products that are asked for.
 fn check_options(options: GpuOptions, compute_capability: Option<u32>) -> Result<(), BackendError> {
     if options.prompt == ActivationKind::F16SplitK {
-        // There is no room for so many of its rows, and those of prompts' own products are as fast with eight.
+        // There is room for as many of its rows as sequences.
         return Err(BackendError::Unsupported {
             what: format!("{} in prompts: it is for generated tokens", options.prompt),
         });

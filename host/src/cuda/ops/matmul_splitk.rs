@@ -5,15 +5,15 @@ use std::marker::PhantomData;
 use gpu::product::matvec::Named;
 use gpu::product::{Activations, AsF16Slabs, MatmulSplitK, SlabF16};
 use gpu::quant::planes::{PIECE_ELEMENTS, Pieces};
-use gpu::quant::{Format, with_block};
+use gpu::quant::with_block;
 
 use super::Check;
-use super::matvec::{Output, by_format, jobs};
+use super::matvec::{Output, by_format, format_of, jobs, not_quantized};
 use crate::cuda::{Error, Queue, View};
 
 /// `out[r][n] = Σ_k input[r][k] · weights[n][k] + bias[n]` for up to three matrices of weights of one quantized
 /// format, `rows` rows of f16 in [slabs](gpu::product::slabs). On a GPU of compute capability 9.0 alone. Each row has
-/// the same bits whatever the other rows are.
+/// the same bits whatever the other rows are. Weights of 1023 or more in size count as infinite.
 ///
 /// Weights are read while launches before this one still run, as in [`matvec_q8`](super::matvec_q8).
 ///
@@ -56,13 +56,9 @@ pub fn matmul_splitk_by<const REGISTERS: usize>(
     input: View<'_, SlabF16>,
     rows: usize,
 ) -> Result<(), Error> {
-    let format = outputs.first().map_or(Format::F32, |output| output.weights.format);
+    let format = format_of(outputs);
     with_block!(format, quantized B => launch::<B, REGISTERS>(queue, outputs, &input, rows),
-        else Err(Error::Contract {
-            kernel: "matmul_splitk",
-            what: format!("weights of {format} are not quantized, multiply them with f16"),
-        })
-    )
+        else Err(not_quantized("matmul_splitk", format)))
 }
 
 fn launch<B: Pieces + Named, const REGISTERS: usize>(

@@ -54,7 +54,7 @@ pub fn matvec_q8(
         2 => launch_rows::<B, 2>(queue, outputs, &input, rows),
         3 | 4 => launch_rows::<B, 4>(queue, outputs, &input, rows),
         _ => launch_rows::<B, 8>(queue, outputs, &input, rows),
-    }, else Err(not_quantized(format)))
+    }, else Err(not_quantized("matvec_q8", format)))
 }
 
 /// [`matvec_q8`] of one row by the kernel whose warps share K, whatever the number of outputs: the same bits.
@@ -68,7 +68,7 @@ pub fn matvec_q8_split_k(
 ) -> Result<(), Error> {
     let format = format_of(outputs);
     with_block!(format, quantized B => launch_rows::<B, 1>(queue, outputs, &input, 1),
-        else Err(not_quantized(format)))
+        else Err(not_quantized("matvec_q8", format)))
 }
 
 /// [`matvec_q8`] of one row and weights of two formats in one launch, whatever the number of outputs: the same bits.
@@ -135,15 +135,13 @@ pub(super) fn by_format<'o, 'a>(outputs: &'o mut [Output<'a>]) -> impl Iterator<
 }
 
 /// The format of the first one's weights.
-fn format_of(outputs: &[Output<'_>]) -> Format {
+pub(super) fn format_of(outputs: &[Output<'_>]) -> Format {
     outputs.first().map_or(Format::F32, |output| output.weights.format)
 }
 
-fn not_quantized(format: Format) -> Error {
-    Error::Contract {
-        kernel: "matvec_q8",
-        what: format!("weights of {format} are not quantized, multiply them with f16"),
-    }
+/// What `kernel` says of weights that are not quantized.
+pub(super) fn not_quantized(kernel: &'static str, format: Format) -> Error {
+    Error::Contract { kernel, what: format!("weights of {format} are not quantized, multiply them with f16") }
 }
 
 /// Whether the products of one row are those of the kernel whose warps share K: where a multiprocessor has room for

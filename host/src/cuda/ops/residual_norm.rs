@@ -19,6 +19,9 @@ pub struct Delta<'a> {
 /// Adds `delta`, where there is one, to `residual`, `rows × weight.len()`, and writes each row of that
 /// divided by its root mean square, times `weight`.
 ///
+/// `weight` is read while launches before this one still run (see `gpu::simt`, "Launches that begin early"): an input
+/// or an upload, never what a launch wrote. The emulator checks that.
+///
 /// # Errors
 /// [`Error::Contract`] unless all have that many elements, the width is a multiple of 4 (f16: 8, f16 in slabs
 /// and q8: 32) from 1 to 16,384, all are aligned to 16 bytes and there are fewer than 2^31 rows; those of a
