@@ -31,7 +31,7 @@ pub fn matmul_f16_wgmma(
 /// Half the columns of the tiles that are done first: a multiprocessor's tiles, each with what it costs besides
 /// its columns. Of equals the widest.
 fn registers([m, n]: [u32; 2], multiprocessors: u32) -> u32 {
-    /// What a tile costs besides, in columns: what is between 12 and 16 chooses as measured, see the test.
+    /// What a tile costs besides, in columns: 12 to 15 choose as measured, see the test.
     const BESIDES: u64 = 14;
     let tiles = [
         (128, MatmulF16Wgmma::<128>::tiles(m, n)),
@@ -95,6 +95,5 @@ mod tests {
         // One round of either; half as many columns in it.
         assert_eq!(registers([512, 3584], 132), 64);
         assert_eq!(registers([0, 3584], 132), 128);
-        assert_eq!(registers([u32::MAX; 2], 0), 128);
     }
 }
