@@ -116,13 +116,11 @@ fn check<M: Queues + 'static>(machine: &M, what: &str, spec: Spec, len: usize) {
     let tokens = random_tokens(spec.vocab, len, spec.seed + 1);
     let expected = reference::logits(&tiny, &tokens, Rounding::None);
     let cost = |rounding| Error::of(&reference::logits(&tiny, &tokens, rounding), &expected);
-    let (half, pairs) = (cost(Rounding::Half), cost(Rounding::Pairs));
+    let (half, pairs, scales) = (cost(Rounding::Half), cost(Rounding::Pairs), cost(Rounding::Scales));
     assert!(half.all < 2e-2 && pairs.all < 2e-2, "{spec:?} is too sensitive to test anything");
     // The emulator has no time for every step: some at the beginning show the kernels that prompts have not.
     let steps_len = machine.cases(&[len.min(7)], &[len]).pop().unwrap();
     for kind in kinds(machine) {
-        let cost = if kind == ActivationKind::Q8 { &pairs } else { &half };
-        let (logit, all) = (2.0 * cost.logit, 1.2 * cost.all);
         let mut session = session(machine, &loaded, kind, 1);
         let prompt: Vec<Vec<f32>> =
             session.prefill_each(&tokens).unwrap().chunks_exact(spec.vocab).map(<[f32]>::to_vec).collect();
@@ -130,6 +128,12 @@ fn check<M: Queues + 'static>(machine: &M, what: &str, spec: Spec, len: usize) {
         let steps: Vec<Vec<f32>> =
             tokens[..steps_len].iter().map(|&token| session.decode(token).unwrap().to_vec()).collect();
         for (rows, name) in [(prompt, "prompt"), (steps, "steps")] {
+            let cost = match kind {
+                ActivationKind::Q8 => &pairs,
+                ActivationKind::F16SplitK if name == "steps" => &scales,
+                _ => &half,
+            };
+            let (logit, all) = (2.0 * cost.logit, 1.2 * cost.all);
             let error = Error::of(&rows, &expected[..rows.len()]);
             let parts = [(error.logit, F32_LOGIT + logit), (error.all, F32_ALL + all)];
             for ((error, allowed), part) in parts.into_iter().zip(["a logit", "all rows"]) {

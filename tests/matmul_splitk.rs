@@ -18,6 +18,7 @@ use lanemap::gate::form::in_tiles;
 use lanemap::gate::matrix::{Matrix, Rows};
 use machine::{Guarded, Machine, assert_close, assert_refused, counted, has_wgmma, on_both, output, say};
 use random::{Random, whole_blocks};
+use rayon::prelude::*;
 
 on_both! {
     products_of_integers_are_exact,
@@ -91,7 +92,7 @@ fn reference(matrix: &Matrix, rows: &Rows<f16>) -> Vec<f64> {
         let products = row.iter().zip(weights).map(|(x, &w)| x * f64::from(w));
         products.sum::<f64>() + matrix.bias.as_ref().map_or(0.0, |bias| f64::from(bias[i % n]))
     };
-    (0..rows.m * n).map(element).collect()
+    (0..rows.m * n).into_par_iter().map(element).collect()
 }
 
 /// By how much an element of it may be off.
@@ -166,12 +167,10 @@ fn check<M: Machine>(
     let expected = reference(&matrix, &rows);
     assert!(expected.iter().map(|x| x.abs()).sum::<f64>() > expected.len() as f64, "{what}");
     let found = run(machine, launch, &matrix, &rows);
-    let mut worst = 0.0_f64;
-    assert_close(&what, &found, &expected, |i| bound::<M>(&matrix, &rows, i));
-    for (i, (&found, expected)) in found.iter().zip(expected).enumerate() {
-        worst = worst.max((f64::from(found) - expected).abs() / bound::<M>(&matrix, &rows, i));
-    }
-    worst
+    let bounds: Vec<f64> = (0..m * n).into_par_iter().map(|i| bound::<M>(&matrix, &rows, i)).collect();
+    assert_close(&what, &found, &expected, |i| bounds[i]);
+    let errors = found.iter().zip(expected).map(|(&found, expected)| (f64::from(found) - expected).abs());
+    errors.zip(bounds).fold(0.0, |worst, (error, bound)| worst.max(error / bound))
 }
 
 fn products_of_every_format_are_within_the_rounding_of_weights_and_sums<M: Machine>(machine: &M) {

@@ -11,7 +11,7 @@
 use std::cell::RefCell;
 use std::f64::consts::PI;
 
-use gpu::quant::f16;
+use gpu::quant::{Format, f16};
 
 use super::eight_bit::round_to_8_bits;
 use super::random::{Random, uniform};
@@ -32,6 +32,9 @@ pub(crate) enum Rounding {
     /// As [`Half`](Self::Half), but with quantized matrices the weights stay, and the inputs become 32,512ths of
     /// the largest magnitude of their group of 32.
     Pairs,
+    /// As [`Half`](Self::Half), but the scales of quantized matrices are rounded to f16 before, and so are their
+    /// minimums: each is off as numbers are that are spread evenly between two powers of two.
+    Scales,
 }
 
 /// The logits after each token.
@@ -122,7 +125,7 @@ impl<'a> Decoder<'a> {
                     self.rotate(head, position, layer);
                 }
             }
-            if matches!(self.rounding, Rounding::Half | Rounding::Pairs) {
+            if matches!(self.rounding, Rounding::Half | Rounding::Pairs | Rounding::Scales) {
                 queries[position].iter_mut().for_each(round_to_f16);
             }
             keys[position].iter_mut().for_each(round_to_f16);
@@ -248,7 +251,10 @@ impl<'a> Decoder<'a> {
         match self.rounding {
             Rounding::EightBit if is_quantized => groups.for_each(round_to_8_bits),
             Rounding::Pairs if is_quantized => groups.for_each(round_to_pairs),
-            Rounding::Half | Rounding::Pairs => {
+            Rounding::Half | Rounding::Pairs | Rounding::Scales => {
+                if self.rounding == Rounding::Scales && is_quantized {
+                    self.round_scales(&mut weights, self.model.format(matrix));
+                }
                 groups.flatten().for_each(round_to_f16);
                 weights.iter_mut().for_each(round_to_f16);
             }
@@ -257,6 +263,23 @@ impl<'a> Decoder<'a> {
         self.blurred(
             x.iter().map(|x| weights.chunks_exact(x.len()).map(|row| dot(row, x)).collect()).collect(),
         )
+    }
+
+    /// What quantized weights become when their scales and minimums are rounded to f16.
+    fn round_scales(&self, weights: &mut [f64], format: Format) {
+        let mut random = self.random.borrow_mut();
+        let mut off =
+            || (2.0 * uniform(&mut random) - 1.0) * 2.0_f64.powi(-11) / (1.0 + uniform(&mut random));
+        let run = if matches!(format, Format::Q2_K | Format::Q3_K | Format::Q6_K) { 16 } else { 32 };
+        // The smallest of a run has about the quant 0.
+        let has_minimum =
+            matches!(format, Format::Q4_1 | Format::Q5_1 | Format::Q2_K | Format::Q4_K | Format::Q5_K);
+        for run in weights.chunks_mut(run) {
+            let least = run.iter().copied().fold(f64::INFINITY, f64::min);
+            let minimum = if has_minimum { least } else { 0.0 };
+            let (scale, below) = (1.0 + off(), 1.0 + off());
+            run.iter_mut().for_each(|w| *w = (*w - minimum) * scale + minimum * below);
+        }
     }
 
     fn blurred(&self, mut rows: Rows) -> Rows {

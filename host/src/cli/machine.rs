@@ -131,7 +131,7 @@ impl clap::ValueEnum for Activations {
             ActivationKind::F16Wgmma => "16-bit floats, in prompts by the products of compute capability 9.0",
             ActivationKind::F16SplitK => {
                 "16-bit floats, by the products of compute capability 9.0 in prompts and in generated tokens: for many \
-                 sequences"
+                 sequences, slow for one"
             }
             ActivationKind::Q8 => "Pairs of 8-bit quants: for generated tokens, slow in prompts",
         };

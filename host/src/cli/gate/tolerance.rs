@@ -132,9 +132,11 @@ pub(super) fn judge(
         ActivationKind::Q8 | ActivationKind::F16Wgmma | ActivationKind::F16SplitK => ActivationKind::F16,
     };
     let named = |role: &str, options: GpuOptions| format!("{role}: {options}");
+    let one = GpuOptions::steady(options.prompt, options.step);
+    let many = GpuOptions::steady(options.prompt, options.step_of_many);
     let exchanged = GpuOptions::steady(other(options.prompt), other(options.step));
     let mut subjects = vec![
-        Subject { name: named("the device", options), session: device(options), role: Role::Judged },
+        Subject { name: named("the device", one), session: device(one), role: Role::Judged },
         Subject { name: named("control", exchanged), session: device(exchanged), role: Role::Control },
         Subject {
             name: "control: the CPU's 8-bit mode".to_owned(),
@@ -142,6 +144,11 @@ pub(super) fn judge(
             role: Role::Control,
         },
     ];
+    // What sessions for many sequences read, if that is something else.
+    if many != one {
+        let name = named("the device, many sequences", many);
+        subjects.insert(1, Subject { name, session: device(many), role: Role::Judged });
+    }
     subjects.extend((0..draws).map(|draw| Subject {
         name: format!("control: f16 rounding on the CPU, draw {draw}"),
         session: Box::new(move || {
