@@ -50,7 +50,9 @@
 //!
 //! # Numeric contract
 //!
-//! A weight is `scale · q - minimum`, fused, in f16, where scale and minimum are rounded to f16 first. All three are
+//! A weight is `scale · q - minimum`, fused, in f16, where scale and minimum are rounded to f16 first; what rounding
+//! moves the scale by, times the middle of the format's quants, goes into the minimum before that, so that a piece's
+//! errors about cancel. All three are
 //! [`SCALE_UP`] times as large, so that scales of small weights are normal numbers; what is 1023 or more becomes
 //! infinite. Sums are f32: a group's slabs in order of k, steps of 16 in the tensor core's order; then those of groups
 //! 0 and 2, 1 and 3, both, and the bias. All of it depends on k alone: an output has the same bits whatever the other
@@ -62,6 +64,7 @@ use super::matvec::{Job, Named};
 use super::panels::{STEP_BYTES, operand};
 use super::slabs::{HALF_BYTES, SLAB_COLUMNS, Slabs};
 use crate::fragment::{group, place, wgmma};
+use crate::quant::Format;
 use crate::quant::planes::{PIECE_ELEMENTS, Pieces, Planes, RUNS, Run, SIGNED, plane_value_bytes};
 use crate::simt::{
     ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, Ring, Simt,
@@ -337,9 +340,12 @@ fn operands<B: Pieces, S: Simt>(s: S, words: [B::Words; LANE_OUTPUTS], piece: u3
     for (half, words) in words.into_iter().enumerate() {
         let runs = B::unpack(s, words, piece);
         for (r, Run { quants, scale, min, .. }) in runs.into_iter().enumerate() {
-            let scale = s.f16x2_from_f32(SCALE_UP * scale, SCALE_UP * scale);
-            // The minimum is subtracted.
-            let min = s.f16x2_from_f32(-SCALE_UP * min, -SCALE_UP * min);
+            let (scale, min) = (SCALE_UP * scale, SCALE_UP * min);
+            let pair = s.f16x2_from_f32(scale, scale);
+            // The minimum is subtracted, and with it what the rounded scale moves a quant in the middle by.
+            let [rounded, _] = s.f32_from_f16x2(pair);
+            let min = s.fma(rounded - scale, const { middle(B::FORMAT) }, min);
+            let (scale, min) = (pair, s.f16x2_from_f32(-min, -min));
             for (i, &four) in quants.iter().enumerate() {
                 let [low, high] = integers::<B, S>(s, four)
                     .map(|q| if B::OWN_MIN { s.fma_f16x2(q, scale, min) } else { s.mul_f16x2(q, scale) });
@@ -349,6 +355,16 @@ fn operands<B: Pieces, S: Simt>(s: S, words: [B::Words; LANE_OUTPUTS], piece: u3
         }
     }
     operands
+}
+
+/// The middle of the quants of a format whose blocks have minimums of their own; 0 for others.
+const fn middle(format: Format) -> f32 {
+    match format {
+        Format::Q2_K => 1.5,
+        Format::Q4_1 | Format::Q4_K => 7.5,
+        Format::Q5_1 | Format::Q5_K => 15.5,
+        _ => 0.0,
+    }
 }
 
 /// Four quants without their offset as two pairs of f16: exact, for 1024 + q has q in its last bits.

@@ -2,6 +2,7 @@
 
 use gpu::product::matmul_splitk::{GROUPS, SCALE_UP};
 use gpu::product::slabs::{SLAB_COLUMNS, Slabs};
+use gpu::quant::planes::PIECE_ELEMENTS;
 use rayon::prelude::*;
 
 use crate::cuda::{Owner, Queue};
@@ -114,11 +115,23 @@ pub fn splitk_error(
 ) -> f64 {
     // Half a unit in the last of 11 digits, or of the smallest number there is.
     let half = |x: f64| (x.abs() * (-11.0_f64).exp2()).max((-25.0_f64).exp2() / f64::from(SCALE_UP));
+    let minimum = |at: usize| minimums.get(at).copied().map(f64::from);
+    let scaled = |at: usize| f64::from(weights[at]) - minimum(at).unwrap_or(0.0);
+    // Where there are minimums, a piece's scale is off times how far q lies from the middle quant: by no more than
+    // with the piece's largest q.
+    let largest: Vec<f64> = (0..weights.len())
+        .step_by(PIECE_ELEMENTS as usize)
+        .map(|first| {
+            let piece = first..weights.len().min(first + PIECE_ELEMENTS as usize);
+            piece.map(scaled).fold(0.0, |largest: f64, x| largest.max(x.abs()))
+        })
+        .collect();
     let of_weight = |at: usize| {
-        let (weight, minimum) = (f64::from(weights[at]), minimums.get(at).copied().map(f64::from));
+        let (weight, minimum) = (f64::from(weights[at]), minimum(at));
         // A scale that is rounded is off as its product with q is; one that is subnormal by that times q, up to 128.
-        let scaled = weight - minimum.unwrap_or(0.0);
-        let terms = half(scaled).max(128.0 * half(0.0)) + minimum.map_or(0.0, half);
+        let scaled = if minimum.is_some() { largest[at / PIECE_ELEMENTS as usize] } else { scaled(at) };
+        let terms =
+            half(scaled).max(128.0 * half(0.0)) + minimum.map_or(0.0, |m| half(m.abs() + half(scaled)));
         terms + half(weight.abs() + terms)
     };
     let of_weights: f64 = input.iter().enumerate().map(|(at, x)| x.abs() * of_weight(at)).sum();
