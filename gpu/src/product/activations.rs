@@ -251,8 +251,9 @@ impl Activations for AsF16Slabs {
         Slabs::new(columns).bytes(rows)
     }
 
+    /// Those of zeros beyond the columns, too: products read them.
     fn value_bytes(columns: u32) -> u64 {
-        2 * u64::from(columns)
+        2 * u64::from(Slabs::new(columns).padded_columns())
     }
 
     #[inline(always)]
