@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! grid: as many blocks as the device runs at a time; block b has tiles b, b + blocks, ... in the order of
-//! `Tiling::place`
+//! `Tiling::place_in_groups`
 //!
 //!                    256 columns of out (rows of weights), or 240, or 128
 //!                   +---------------------------------------------+

@@ -115,7 +115,7 @@ pub type CudaBackend = GpuBackend<Stream>;
 struct Sequences<Q: ModelQueue> {
     // Graphs first: memory that they have noted down is freed after them.
     graphs: Vec<StepGraph<Q::Graph>>,
-    /// What this session reads, whatever the number of sequences in a step.
+    /// What products read, whatever the number of sequences in a step.
     options: GpuOptions,
     caches: KvCaches,
     work: Workspace,
