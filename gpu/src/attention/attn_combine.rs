@@ -96,6 +96,8 @@ impl<A: Activations> Contract for AttnCombine<A> {
         local_memory: false,
     };
     const STARTS_EARLY: bool = true;
+    /// Where rows stand, as `attn_decode` does.
+    const READS_SETTLED: bool = true;
 
     fn launch(&self) -> Launch {
         Launch {
@@ -146,13 +148,13 @@ impl<S: Simt, A: Activations> Kernel<S> for AttnCombine<A> {
         let column = tile * TILE + lane * LANE_VALUES;
         let width = self.width();
         s.let_next_begin();
-        s.wait_for_previous();
         // SAFETY: a row of the grid's, columns below the width; chunks that attn_decode has written,
-        // because it goes by the same reach; shared memory is written by one lane each and read after
+        // because it goes by the same reach; launches that write places are done; shared memory is written by one lane each and read after
         // the barrier. Whether a block leaves, all of its threads decide alike.
         unsafe {
-            let Some(place) = self.chunked.cache.place(s, row) else { return };
-            let Some((first, end)) = self.chunked.reach(place.position) else { return };
+            let place = self.chunked.cache.place(s, row);
+            s.wait_for_previous();
+            let Some((first, end)) = place.and_then(|place| self.chunked.reach(place.position)) else { return };
             let mut part = Part::NONE;
             if column < width && first < end {
                 // Never 0; said so, because a division by 0 would bring a panic along.

@@ -19,7 +19,7 @@
 //! # Who owns what
 //!
 //! ```text
-//! grid: x = chunk of 128 positions, y = KV head, z = row. 4 warps.
+//! grid: x = KV head, y = chunk of 128 positions, z = row. 4 warps.
 //!
 //!  positions of a chunk, in sixteens:   0  1  2  3 | 4  5  6  7
 //!                               warp:   0  1  2  3 | 0  1  2  3
@@ -27,7 +27,8 @@
 //!
 //! A block has all query heads of its KV head (16 at most), so keys and values are read once for all of them.
 //! They are the 16 rows of a tensor core's product; rows of heads that there are not are zeros, and cost
-//! nothing that the memory does not hide. A warp has sixteen positions at a time and all of O for them: an
+//! nothing that the memory does not hide. Blocks of earlier chunks come first: those of chunks that the row has not
+//! reached find no place before them. A warp has sixteen positions at a time and all of O for them: an
 //! online softmax of its own, nothing shared until the end. Heads of 256 have eight warps: two share
 //! sixteen positions, compute the same S and P, and have half of O each.
 //!
@@ -40,7 +41,13 @@
 //!
 //! They end up in shared memory, as f16. Only the block whose chunk has the row's own position turns key
 //! and value; it also writes them to the cache, and takes them from shared memory: nobody reads in this
-//! launch what it writes there. Their loads and those of the first keys and values are under way together.
+//! launch what it writes there.
+//!
+//! # Before the wait
+//!
+//! Keys and values of positions before the row's own, and where the row stands, are those of earlier steps: they do
+//! not wait for this step's products. A block loads a warp's first sixteen of both, and asks for the second, while the
+//! products still run.
 //!
 //! # No shared memory on the way
 //!
@@ -196,11 +203,12 @@ impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
     };
     const REGISTER_LIMIT: Option<u32> = if HEAD_SIZE == 256 { None } else { Some(168) };
     const STARTS_EARLY: bool = true;
+    const READS_SETTLED: bool = true;
 
     fn launch(&self) -> Launch {
         let Chunked { rows, chunks, kv_heads, group, .. } = self.chunked;
         Launch {
-            grid: Dim3 { x: chunks, y: kv_heads, z: rows },
+            grid: Dim3 { x: kv_heads, y: chunks, z: rows },
             threads: Self::WARPS * WARP_LANES,
             shared_bytes: Self::before_heads(group) * 4 + (group + 2) * Self::HEAD_ROW * 2,
         }
@@ -267,6 +275,47 @@ impl Task {
 }
 
 impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
+    /// What the block is to do, and the row's position; `None` if the row sees nothing of its chunk.
+    ///
+    /// # Safety
+    /// The cache's places keep their contract.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn task<S: Simt>(&self, s: S) -> Option<(Task, u32)> {
+        let Dim3 { x: kv_head, y: chunk, z: row } = s.block();
+        // SAFETY: the caller's; a row of the grid's.
+        let LayerPlace { keys, values, position } = unsafe { self.chunked.cache.place(s, row) }?;
+        let (first, end) = self.chunked.reach(position)?;
+        let start = chunk * CHUNK;
+        if start >= end || start + CHUNK <= first {
+            return None;
+        }
+        let offset = u64::from(start) * u64::from(self.chunked.cache.width);
+        let offset = offset + u64::from(kv_head * HEAD_SIZE);
+        let task = Task {
+            keys: keys.at(offset),
+            values: values.at(offset),
+            own: position - start,
+            first: first.saturating_sub(start),
+        };
+        Some((task, position))
+    }
+
+    /// Asks for the keys and values of sixteen positions, `base` and on, as far as the cache has them.
+    ///
+    /// # Safety
+    /// The task's memory is as it says.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn ask_for<S: Simt>(&self, s: S, task: Task, base: u32) {
+        let position = base + s.lane() % TILE;
+        if s.warp().is_multiple_of(Self::PARTS) && task.is_cached(position) {
+            let of_lane = if s.lane() < TILE { task.keys } else { task.values };
+            // SAFETY: the caller's; a row of one head, a multiple of 16 bytes.
+            unsafe { s.prefetch(of_lane.row(position, self.chunked.cache.width), HEAD_SIZE * 2) };
+        }
+    }
+
     /// The first of a warp's lots of O.
     #[inline(always)]
     const fn first_lot(warp: u32) -> u32 {
@@ -574,7 +623,7 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
     #[inline(always)]
     #[track_caller]
     unsafe fn add_up<S: Simt>(&self, s: S, scales: Shared<[f32; 2]>, lots: Shared<f32>, lot: u32) {
-        let Dim3 { x: chunk, y: kv_head, z: row } = s.block();
+        let Dim3 { x: kv_head, y: chunk, z: row } = s.block();
         let heads_of_group = self.chunked.group;
         let fours = VALUE_LOT / 4;
         let mut i = s.thread();
@@ -640,30 +689,16 @@ fn operands<S: Simt>(s: S, p: &[[f32; 4]; 2]) -> ([u32; 4], [u32; 4]) {
 impl<S: Simt, const HEAD_SIZE: u32> Kernel<S> for AttnDecode<HEAD_SIZE> {
     #[inline(always)]
     unsafe fn run(self, s: S) {
-        let Dim3 { x: chunk, y: kv_head, z: row } = s.block();
         s.let_next_begin();
         // SAFETY: a row of the grid's; a KV head's part of the row and of its cache, of which positions before
-        // its own are written and its own is nobody else's; whether a block leaves, all of its threads decide
-        // alike, after they have waited.
+        // its own were written by launches that are done, and its own is nobody else's; whether a block leaves, all of
+        // its threads decide alike, after they have waited.
         unsafe {
             let turning = self.own_heads();
             let besides = self.additions(s, turning);
-            s.wait_for_previous();
-            let Some(LayerPlace { keys, values, position }) = self.chunked.cache.place(s, row) else {
+            let Some((task, position)) = self.task(s) else {
+                s.wait_for_previous();
                 return;
-            };
-            let Some((first, end)) = self.chunked.reach(position) else { return };
-            let start = chunk * CHUNK;
-            if start >= end || start + CHUNK <= first {
-                return;
-            }
-            let offset = u64::from(start) * u64::from(self.chunked.cache.width);
-            let offset = offset + u64::from(kv_head * HEAD_SIZE);
-            let task = Task {
-                keys: keys.at(offset),
-                values: values.at(offset),
-                own: position - start,
-                first: first.saturating_sub(start),
             };
             let mut base = s.warp() / Self::PARTS * TILE;
             // These two are the same for all lanes of the warp.
@@ -671,6 +706,8 @@ impl<S: Simt, const HEAD_SIZE: u32> Kernel<S> for AttnDecode<HEAD_SIZE> {
                 base += TILES * TILE;
             }
             let (mut keys, mut values) = (self.keys(s, task, base, 0), self.values(s, task, base));
+            self.ask_for(s, task, base + TILES * TILE);
+            s.wait_for_previous();
             self.turn(s, task, turning, &besides, position);
             s.barrier();
             let mut heads =

@@ -51,14 +51,14 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
     #[inline(always)]
     #[track_caller]
     fn query_head<S: Simt>(&self, s: S, turning: Turning, head: u32) -> Head {
-        turning.query_head(s.block().y * self.chunked.group + head)
+        turning.query_head(s.block().x * self.chunked.group + head)
     }
 
     /// The new key or value of the block as one of the row.
     #[inline(always)]
     #[track_caller]
     fn new_head<S: Simt>(&self, s: S, turning: Turning, head: u32) -> Head {
-        let kv_head = s.block().y;
+        let kv_head = s.block().x;
         if head == self.chunked.group { turning.key_head(kv_head) } else { turning.value_head(kv_head) }
     }
 

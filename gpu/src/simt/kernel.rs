@@ -117,6 +117,9 @@ pub trait Contract: Copy + Send + Sync + 'static {
     /// Whether it may begin before the launches before it are done, and keeps the rules for that: see
     /// [`simt`](super), "Launches that begin early".
     const STARTS_EARLY: bool = false;
+    /// Whether a kernel that begins early also reads, before it waits, what launches wrote that are done by then, as
+    /// its arguments' contract says: see there.
+    const READS_SETTLED: bool = false;
 
     /// Grid, threads and shared bytes for the problem in these arguments.
     fn launch(&self) -> Launch;

@@ -145,6 +145,7 @@ impl Queue for Emulated {
     }
 
     fn synchronize(&self) -> Result<(), Error> {
+        self.memory.lock().settle();
         Ok(())
     }
 }
@@ -175,12 +176,16 @@ impl ModelQueue for Emulated {
 
     fn write<T: Pod>(&self, to: ViewMut<'_, T>, elements: &[T]) -> Result<(), Error> {
         assert!(elements.len() <= to.len(), "{} elements for {}", elements.len(), to.len());
-        self.memory.lock().write_part(to.start(), elements);
+        let mut memory = self.memory.lock();
+        memory.settle();
+        memory.write_part(to.start(), elements);
         Ok(())
     }
 
     fn read<T: Pod + Send>(&self, into: &mut Vec<T>, from: View<'_, T>) -> Result<(), Error> {
-        into[..from.len()].copy_from_slice(&self.memory.lock().part_values(from.start(), from.len()));
+        let mut memory = self.memory.lock();
+        memory.settle();
+        into[..from.len()].copy_from_slice(&memory.part_values(from.start(), from.len()));
         Ok(())
     }
 
@@ -225,12 +230,16 @@ impl Bytes for EmulatedBytes {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.memory.lock().write(self.start, bytes);
+        let mut memory = self.memory.lock();
+        memory.settle();
+        memory.write(self.start, bytes);
         Ok(())
     }
 
     fn read(&self, into: &mut [u8]) -> Result<(), Error> {
-        into.copy_from_slice(&self.memory.lock().values(self.start));
+        let mut memory = self.memory.lock();
+        memory.settle();
+        into.copy_from_slice(&memory.values(self.start));
         Ok(())
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Context<'l> {
     pub(super) seed: u64,
     /// Whether the kernel may begin before earlier launches are done.
     pub(super) starts_early: bool,
+    /// Whether it then reads what launches wrote that are done by now.
+    pub(super) reads_settled: bool,
     /// What a lane has in the beginning, if the kernel says so.
     pub(super) registers: Option<u32>,
     pub(super) memory: &'l Memory,
@@ -155,6 +157,7 @@ impl State {
     fn toucher(&self, block: &Block<'_>, thread: u32, site: u16) -> Toucher<'_> {
         let order = match (block.context.starts_early, self.waited[thread as usize]) {
             (false, _) => Order::Alone,
+            (true, false) if block.context.reads_settled => Order::Settled,
             (true, false) => Order::Early,
             (true, true) => Order::Waited,
         };

@@ -88,7 +88,8 @@ pub enum Fault {
     /// A kernel that begins early touches what another launch may write, before it has waited for earlier
     /// launches: see [`simt`](crate::simt), "Launches that begin early".
     Early {
-        /// Where; in a buffer that is not an input.
+        /// Where; in a buffer that is not an input. Of a kernel that reads what is
+        /// [settled](crate::simt::Contract::READS_SETTLED) only what is not.
         place: Place,
         /// Whether the stopped thread was about to write.
         writes: bool,
@@ -241,7 +242,13 @@ impl fmt::Display for Fault {
                 )
             }
             Self::Early { place, writes } => {
-                write!(f, "too early: {} {place}, which is no input, before wait_for_previous", verb(*writes))
+                let what = if *writes { "read or write" } else { "write" };
+                write!(
+                    f,
+                    "too early: {} {place}, which launches before this one may still {what}, before \
+                     wait_for_previous",
+                    verb(*writes)
+                )
             }
             Self::EarlyConstant { place } => {
                 write!(

@@ -84,7 +84,7 @@ impl Emulator {
         })?;
         let warps = (launch.threads / WARP_LANES) as usize;
         let workers = thread::available_parallelism().map_or(1, usize::from).min(blocks as usize);
-        memory.begin_launch(warps);
+        memory.begin_launch(warps, K::STARTS_EARLY);
         let run = |memory: &mut Memory, workers| {
             let (memory, sites) = (&*memory, &Sites::default());
             run_blocks(
@@ -93,6 +93,7 @@ impl Emulator {
                     launch,
                     seed: self.seed,
                     starts_early: K::STARTS_EARLY,
+                    reads_settled: K::READS_SETTLED,
                     registers: K::REGISTER_LIMIT,
                     memory,
                     sites,

@@ -50,6 +50,8 @@ struct Page {
     /// What this launch did to each byte; empty until it touches the page.
     cells: Vec<GlobalCell>,
     wide: Wide,
+    /// Whether a launch that may not be done yet writes each byte; empty if none writes any.
+    unsettled: Vec<bool>,
 }
 
 /// The history of a byte within its block, and which blocks these are: linear index + 1.
@@ -80,8 +82,10 @@ pub(super) struct Toucher<'a> {
 pub(super) enum Order {
     /// They are done: the launch does not begin early.
     Alone,
-    /// They may still run.
+    /// They may still run, and only what no launch writes is read.
     Early,
+    /// They may still run, and what those wrote that do not is read, too.
+    Settled,
     /// They have been waited for.
     Waited,
 }
@@ -262,8 +266,20 @@ impl Memory {
         Some((self.buffers.get(index)?, address & ((1 << OFFSET_BITS) - 1)))
     }
 
-    /// A new launch begins: nobody has touched anything in it.
-    pub(super) fn begin_launch(&mut self, warps: usize) {
+    /// All launches so far are done, as they are when the host has waited for them or has copied something: a kernel
+    /// that begins early may read what they wrote before it waits.
+    pub fn settle(&mut self) {
+        for page in self.buffers.iter_mut().flat_map(Buffer::pages_mut) {
+            page.unsettled.clear();
+        }
+    }
+
+    /// A new launch begins: nobody has touched anything in it. One that does not begin early finds the earlier ones
+    /// done.
+    pub(super) fn begin_launch(&mut self, warps: usize, starts_early: bool) {
+        if !starts_early {
+            self.settle();
+        }
         for page in self.buffers.iter_mut().flat_map(Buffer::pages_mut) {
             page.cells.clear();
             page.wide = Wide::new(warps);
@@ -326,14 +342,21 @@ impl Memory {
                     Order::Early => {
                         return Err(Fault::Early { place: buffer.place(offset as u64), writes: false }.into());
                     }
-                    Order::Waited if constant => {
+                    Order::Settled | Order::Waited if constant => {
                         return Err(Fault::EarlyConstant { place: buffer.place(offset as u64) }.into());
                     }
-                    Order::Waited | Order::Alone => {}
+                    Order::Settled | Order::Waited | Order::Alone => {}
                 }
                 // An aligned word does not cross a page.
                 let (mut page, start) = (lock(&pages[offset / PAGE_BYTES]), offset % PAGE_BYTES);
                 let page = page.touched();
+                if by.order == Order::Settled
+                    && let Some(unsettled) = page.unsettled.get(start..start + into.len())
+                    && let Some(i) = unsettled.iter().position(|&unsettled| unsettled)
+                {
+                    let place = buffer.place((offset + i) as u64);
+                    return Err(Fault::Early { place, writes: false }.into());
+                }
                 into.copy_from_slice(&page.data[start..start + into.len()]);
                 let mut unwritten = None;
                 for i in 0..into.len() {
@@ -358,12 +381,14 @@ impl Memory {
         let Contents::Writable { pages, .. } = &buffer.contents else {
             return Err(Fault::ReadOnly { place: buffer.place(offset as u64) }.into());
         };
-        if by.order == Order::Early {
+        if matches!(by.order, Order::Early | Order::Settled) {
             return Err(Fault::Early { place: buffer.place(offset as u64), writes: true }.into());
         }
         let (mut page, start) = (lock(&pages[offset / PAGE_BYTES]), offset % PAGE_BYTES);
         let page = page.touched();
         page.data[start..start + from.len()].copy_from_slice(from);
+        page.unsettled.resize(page.data.len(), false);
+        page.unsettled[start..start + from.len()].fill(true);
         for i in 0..from.len() {
             page.writes[start + i] = page.writes[start + i].saturating_add(1);
             page.cells[start + i].write(by, &mut page.wide, || buffer.place((offset + i) as u64))?;
@@ -386,6 +411,7 @@ fn writable(bytes: &[u8], initialized: bool) -> Contents {
             writes: vec![0; data.len()].into(),
             cells: Vec::new(),
             wide: Wide::new(1),
+            unsettled: Vec::new(),
         })
     };
     Contents::Writable { initialized, pages: bytes.chunks(PAGE_BYTES).map(page).collect() }

@@ -46,6 +46,7 @@ impl<K: Contract> Contract for Sabotaged<K> {
     const EXPECTATIONS: Expectations = K::EXPECTATIONS;
     const REGISTER_LIMIT: Option<u32> = K::REGISTER_LIMIT;
     const STARTS_EARLY: bool = K::STARTS_EARLY;
+    const READS_SETTLED: bool = K::READS_SETTLED;
 
     fn launch(&self) -> Launch {
         self.kernel.launch()

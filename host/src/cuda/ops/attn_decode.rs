@@ -66,7 +66,8 @@ impl AttnShape {
 /// was. Of rows of one sequence what they see of each other is not defined.
 ///
 /// Biases and norms are read while launches before this one still run (see `gpu::simt`, "Launches that begin early"):
-/// they have to be inputs or uploads, never what a launch wrote. The emulator checks that.
+/// they have to be inputs or uploads, never what a launch wrote. So are places, and keys and values of earlier positions: what
+/// launches wrote of those has to be settled, by a copy, a wait, or the start of a graph. The emulator checks both.
 ///
 /// # Errors
 /// [`Error::Contract`] unless `out` has the elements of the shape, `workspace` has those of
@@ -89,7 +90,7 @@ pub fn attn_decode<O: RowsMut>(
     check.that(group > 0, || "no query head has a KV head".to_owned())?;
     let head_size = check.count(shape.head_size, "the head size", 256)?;
     check.count(shape.context, "the context", i32::MAX.unsigned_abs())?;
-    let chunks = check.count(shape.chunks(), "chunks", u32::MAX)?;
+    let chunks = check.count(shape.chunks(), "chunks of 128 positions", 65_535)?;
     let (turning, positions) = check.turning(&heads, angles, &shape.rope())?;
     let heads = u64::from(kv_heads) * u64::from(group);
     let cache = check.cache(&cache, rows, u64::from(kv_heads) * u64::from(head_size))?;

@@ -91,6 +91,55 @@ fn what_another_launch_writes_is_touched_after_the_wait() {
     }
 }
 
+/// Adds 1 to each element of `to`, which it reads before the wait.
+#[derive(Clone, Copy)]
+struct AddsToSettled<const EARLY: bool>(Global<u32>);
+
+impl<const EARLY: bool> Contract for AddsToSettled<EARLY> {
+    const NAME: &'static str = "adds_to_settled";
+    const EXPECTATIONS: Expectations =
+        Expectations { instructions: &[], registers: 255, local_memory: false };
+    const STARTS_EARLY: bool = EARLY;
+    const READS_SETTLED: bool = true;
+
+    fn launch(&self) -> Launch {
+        one_block(64, 0)
+    }
+}
+
+impl<'b, const EARLY: bool> Kernel<Lane<'b>> for AddsToSettled<EARLY> {
+    unsafe fn run(self, s: Lane<'b>) {
+        let own = self.0.at(u64::from(s.thread()));
+        s.let_next_begin();
+        // SAFETY: the emulator's to judge.
+        unsafe {
+            let before = s.load_global(own);
+            s.wait_for_previous();
+            s.store_global(own, before + 1);
+        }
+    }
+}
+
+#[test]
+fn what_is_settled_may_be_read_before_the_wait() {
+    for seed in SEEDS {
+        let (emulator, mut memory) = (Emulator::new().seed(seed), Memory::new());
+        let to = memory.in_out("to", &[5_u32; 64]);
+        let early = |memory: &mut Memory| emulator.launch(memory, AddsToSettled::<true>(to)).map(drop);
+        // Values that were there; what an early launch wrote; the same behind a wait of the host; what a launch wrote
+        // that is over before the next begins, but not before the one behind it.
+        early(&mut memory).unwrap_or_else(|error| panic!("{error}"));
+        let error = early(&mut memory).expect_err("the launch before may still write");
+        assert!(matches!(*error.fault, Fault::Early { writes: false, .. }), "{error}");
+        memory.settle();
+        early(&mut memory).unwrap_or_else(|error| panic!("{error}"));
+        emulator.launch(&mut memory, AddsToSettled::<false>(to)).unwrap_or_else(|error| panic!("{error}"));
+        let error = early(&mut memory).expect_err("a launch need not begin early to be still running");
+        assert!(text(&error).contains("may still write"), "{error}");
+        assert_eq!(memory.values(to), vec![8; 64], "seed {seed}");
+    }
+}
+
 #[test]
 fn every_thread_waits_before_it_ends() {
     for seed in SEEDS {
