@@ -12,6 +12,7 @@ use std::sync::Arc;
 use lanemap::cpu::{Arithmetic, CpuBackend, CpuOptions};
 use lanemap::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
 use lanemap::cuda::{Device, Error};
+use lanemap::gate::tolerance::limit;
 use lanemap::gguf::Gguf;
 use lanemap::model::Model;
 use lanemap::session::Session;
@@ -49,12 +50,14 @@ fn gemma3_eight_bit() {
     check("gemma3-270m", &EIGHT_BIT);
 }
 
-fn session(path: &Path, exact: bool, context: usize) -> Session {
+fn load(path: &Path) -> Arc<Model> {
     let gguf = Arc::new(Gguf::open(path).expect("a readable model"));
-    let model = Arc::new(Model::load(gguf).expect("a model that the decoder runs"));
-    let backend = CpuBackend::new(model, CpuOptions { threads: 0, arithmetic: Arithmetic::exact_if(exact) })
-        .expect("threads");
-    Session::new(Box::new(backend), context).expect("memory for the KV cache")
+    Arc::new(Model::load(gguf).expect("a model that the decoder runs"))
+}
+
+fn session(model: Arc<Model>, arithmetic: Arithmetic) -> Session {
+    let backend = CpuBackend::new(model, CpuOptions { threads: 0, arithmetic }).expect("threads");
+    Session::new(Box::new(backend), 1024).expect("memory for the KV cache")
 }
 
 fn numbers(value: &Value) -> Vec<f64> {
@@ -81,7 +84,7 @@ fn check(id: &str, bound: &Bound) {
     let records = support::models::goldens(id);
     let mut worst = 0.0f64;
     let (mut compared, mut streams) = (0, 0);
-    let mut session = session(&path, bound.exact, 1024);
+    let mut session = session(load(&path), Arithmetic::exact_if(bound.exact));
     for record in records.iter().filter(|record| record["exact_top"].is_array()) {
         let text = record["text"].as_str().expect("a text");
         session.rewind(0);
@@ -124,8 +127,8 @@ fn check(id: &str, bound: &Bound) {
     );
 }
 
-/// The most that a logit on a GPU may be off the CPU's exact mode, whatever its products read.
-const GPU_LOGIT: f32 = 0.1;
+/// Roundings to f16 on the CPU that logits on a GPU are held to, as in `lanemap gate tolerance`.
+const DRAWS: u32 = 3;
 /// The gap between the two largest logits above which both must choose the same token.
 const GPU_GAP: f32 = 0.5;
 
@@ -160,68 +163,92 @@ fn gap(logits: &[f32]) -> f32 {
     logits[best] - second.fold(f32::NEG_INFINITY, f32::max)
 }
 
+/// Of logits that stand side by side, by how much those of the prompt's row and of steps' are off at most.
+fn off(found: &[Vec<f32>], expected: &[Vec<f32>]) -> [f64; 2] {
+    let mut worst = [0.0_f64; 2];
+    for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
+        for (&found, &expected) in found.iter().zip(expected) {
+            let error = f64::from((found - expected).abs());
+            assert!(error.is_finite(), "step {step}: {found}, exact {expected}");
+            let worst = &mut worst[usize::from(step > 0)];
+            *worst = worst.max(error);
+        }
+    }
+    worst
+}
+
 /// Prompts and the tokens that llama.cpp generates after them, evaluated on a GPU and by the CPU's exact
-/// mode: all logits; and which tokens the GPU chooses, against both.
+/// mode: all logits, which may be off by what the [gate](limit) allows; and which tokens the GPU chooses, against both.
 fn check_gpu(id: &str, test: &str) {
     let Some(device) = device(test) else { return };
     let Some(path) = support::models::real_model(id) else { return };
-    let gguf = Arc::new(Gguf::open(&path).expect("a readable model"));
-    let model = Arc::new(Model::load(gguf).expect("a model that the decoder runs"));
-    let mut exact = session(&path, true, 1024);
+    let model = load(&path);
+    let goldens = support::models::goldens(id);
+    let records: Vec<_> = goldens.iter().filter(|record| record["greedy"].is_array()).collect();
+    let inputs: Vec<_> =
+        records.iter().map(|record| (ids(&record["tokens"]), ids(&record["greedy"]))).collect();
+    let rows_of = |session: &mut Session| -> Vec<Vec<Vec<f32>>> {
+        inputs.iter().map(|(tokens, greedy)| fed(session, tokens, greedy)).collect()
+    };
+    let exact = rows_of(&mut session(Arc::clone(&model), Arithmetic::Exact));
+    let mut yardsticks = [Vec::new(), Vec::new()];
+    for draw in 0..DRAWS {
+        let rounded = rows_of(&mut session(Arc::clone(&model), Arithmetic::Half { draw }));
+        for (found, expected) in rounded.iter().zip(&exact) {
+            let [prompt, steps] = off(found, expected);
+            yardsticks[0].push(prompt);
+            yardsticks[1].push(steps);
+        }
+    }
+    let limits = yardsticks.map(limit);
+
     let fastest = GpuOptions::fastest(&device.stream().expect("a stream"));
     let alone = |kind| GpuOptions::steady(kind, kind);
     // What a session for one sequence reads, and what one for many does.
     let of_many = GpuOptions::steady(fastest.prompt, fastest.step_of_many);
-    let mut gpus = [alone(ActivationKind::F16), alone(ActivationKind::Q8), fastest, of_many].map(|options| {
+    for options in [alone(ActivationKind::F16), alone(ActivationKind::Q8), fastest, of_many] {
         let stream = device.stream().expect("a stream");
         let backend = GpuBackend::new(stream, Arc::clone(&model), options, &mut |_, _| ()).expect("memory");
-        let session = Session::new(Box::new(backend), 1024).expect("memory for the KV cache");
-        (options, session, Agreement::default())
-    });
-    for record in support::models::goldens(id).iter().filter(|record| record["greedy"].is_array()) {
-        let text = record["text"].as_str().expect("a text");
-        let (tokens, greedy) = (ids(&record["tokens"]), ids(&record["greedy"]));
-        let gaps = numbers(&record["gaps"]);
-        let expected = fed(&mut exact, &tokens, &greedy);
-        for (options, gpu, agreement) in &mut gpus {
-            let found = fed(gpu, &tokens, &greedy);
-            assert_eq!((found.len(), expected.len()), (greedy.len(), gaps.len()));
-            for (step, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                let what = format!("{id}: {options}: {text:?}: step {step}");
-                for (&found, &expected) in found.iter().zip(expected) {
-                    let error = (found - expected).abs();
-                    // Written so that a NaN fails.
-                    assert!(error <= GPU_LOGIT, "{what}: {found}, exact {expected}");
-                    agreement.worst = agreement.worst.max(error);
-                }
+        let mut gpu = Session::new(Box::new(backend), 1024).expect("memory for the KV cache");
+        let mut agreement = Agreement::default();
+        for ((found, expected), record) in rows_of(&mut gpu).iter().zip(&exact).zip(&records) {
+            let (greedy, gaps) = (ids(&record["greedy"]), numbers(&record["gaps"]));
+            let what = format!("{id}: {options}: {}", record["text"]);
+            assert_eq!((found.len(), expected.len()), (greedy.len(), gaps.len()), "{what}");
+            for (worst, off) in agreement.worst.iter_mut().zip(off(found, expected)) {
+                *worst = worst.max(off);
+            }
+            for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
                 let (chosen, token, peer_gap) = (argmax(found), greedy[step], gaps[step]);
                 assert!(
                     chosen == argmax(expected) || gap(expected) <= GPU_GAP,
-                    "{what}: {chosen}, exact has a gap of {}",
+                    "{what}: step {step}: {chosen}, exact has a gap of {}",
                     gap(expected)
                 );
                 // The inputs are llama.cpp's at every step.
                 assert!(
                     chosen == token || peer_gap <= f64::from(GPU_GAP),
-                    "{what}: {chosen}, llama.cpp has {token} with a gap of {peer_gap}"
+                    "{what}: step {step}: {chosen}, llama.cpp has {token} with a gap of {peer_gap}"
                 );
                 agreement.same += usize::from(chosen == token);
                 agreement.compared += 1;
             }
         }
-    }
-    for (options, _, Agreement { worst, compared, same }) in gpus {
-        println!(
-            "{id}: {options}: {compared} rows of logits, the worst off by {worst:.4} (allowed {GPU_LOGIT}), {same} \
-             tokens are llama.cpp's"
+        let Agreement { worst, compared, same } = agreement;
+        let said = format!(
+            "{id}: {options}: {compared} rows of logits, the worst of prompts and of steps off by {worst:.4?} (allowed \
+             {limits:.4?}), {same} tokens are llama.cpp's"
         );
+        println!("{said}");
+        assert!(worst.iter().zip(&limits).all(|(worst, limit)| worst <= limit), "{said}");
     }
 }
 
 /// How a GPU compares.
 #[derive(Default)]
 struct Agreement {
-    worst: f32,
+    /// Of prompts, and of steps.
+    worst: [f64; 2],
     compared: usize,
     /// Tokens that are llama.cpp's.
     same: usize,

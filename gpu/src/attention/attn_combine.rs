@@ -154,7 +154,9 @@ impl<S: Simt, A: Activations> Kernel<S> for AttnCombine<A> {
         unsafe {
             let place = self.chunked.cache.place(s, row);
             s.wait_for_previous();
-            let Some((first, end)) = place.and_then(|place| self.chunked.reach(place.position)) else { return };
+            let Some((first, end)) = place.and_then(|place| self.chunked.reach(place.position)) else {
+                return;
+            };
             let mut part = Part::NONE;
             if column < width && first < end {
                 // Never 0; said so, because a division by 0 would bring a panic along.

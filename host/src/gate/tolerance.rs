@@ -199,7 +199,8 @@ struct Played {
 fn lines(played: Vec<Played>) -> Vec<Line> {
     let limits = [0, 1].map(|phase| {
         let yardsticks = played.iter().filter(|played| played.role == Role::Yardstick);
-        limit(yardsticks.map(|played| &played.phases[phase]))
+        let usable = yardsticks.map(|played| &played.phases[phase]).filter(|phase| phase.unusable.is_none());
+        limit(usable.map(|phase| phase.largest.delta))
     });
     let lines = played.into_iter().flat_map(|Played { name, role, phases }| {
         let both = PHASES.into_iter().zip(phases).zip(limits);
@@ -211,11 +212,11 @@ fn lines(played: Vec<Played>) -> Vec<Line> {
     lines.collect()
 }
 
-/// By how much a logit may be off that so many yardsticks, or none, stand beside. One that is not finite itself
-/// allows nothing.
-fn limit<'a>(yardsticks: impl Iterator<Item = &'a Summary>) -> f64 {
-    let usable = yardsticks.filter(|yardstick| yardstick.unusable.is_none());
-    usable.fold(LIMIT, |limit, yardstick| limit.max(YARDSTICKS * yardstick.largest.delta))
+/// By how much a logit may be off beside yardsticks, or none, whose logits are off by so much at most. One that is not
+/// finite itself allows nothing.
+pub fn limit(yardsticks: impl IntoIterator<Item = f64>) -> f64 {
+    let finite = yardsticks.into_iter().filter(|off| off.is_finite());
+    finite.fold(LIMIT, |limit, off| limit.max(YARDSTICKS * off))
 }
 
 /// Bytes of the reference's logits of so many passages of so many tokens each.

@@ -14,7 +14,7 @@
 //! # Who owns what
 //!
 //! ```text
-//! grid: x = pass, y = group of 8 outputs, the jobs' one after another
+//! grid: x = pass, y = the first of a block's groups of 8 outputs, the jobs' one after another
 //! block: 4 warps, on their own: no barrier, no shared memory
 //!
 //!                 K in pieces of 32 elements (numbers: 8)
@@ -28,6 +28,10 @@
 //! it with every row of the pass. The pieces of the next step, if there is one, are under way while
 //! those of this one are multiplied; past the end the last piece is loaded again, from the cache, and dropped.
 //!
+//! With q8 rows a launch has no more blocks than run at a time ([`Pair::PERSISTENT`]), and a block goes on with the
+//! group that lies the grid's height further. While it multiplies the last pieces of a group, the first of the next are
+//! under way, and the rest of its rows is on its way to the L2 cache: weights come without a pause between groups.
+//!
 //! The launch begins while the one before it, which makes its input, still runs: a warp asks for the
 //! beginning of its rows of weights and loads its first pieces, and waits for the input then. No launch
 //! writes weights and biases.
@@ -35,7 +39,9 @@
 //! # Registers
 //!
 //! The words of 2 outputs × [`STEPS`](MatvecGeometry::steps) pieces twice: in use and under way;
-//! one sum for each output and row; one piece of input.
+//! one sum for each output and row; one piece of input. `ptxas` is told what limit that has
+//! ([`Contract::REGISTER_LIMIT`]) also where it takes no more by itself: then its order of loads and products is another,
+//! and launches of long rows are up to 44 % faster (docs/results.md).
 //!
 //! # Numeric contract
 //!
@@ -164,6 +170,8 @@ pub struct Matvec<P, const ROWS: usize> {
     /// Columns of input and weights: a multiple of the format's block, of 32 for q8 and of 8 for
     /// f16, not 0, so that rows begin at multiples of 16 bytes; and rows have fewer than 2^31 bytes.
     pub k: u32,
+    /// Blocks of a pass at most, not 0; with more groups each takes several.
+    pub blocks: u32,
     /// What input and weights are.
     pub pair: PhantomData<P>,
 }
@@ -187,20 +195,16 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
                 ),
             ),
         ],
-        registers: registers(if P::RESIDENT < 4 { P::RESIDENT } else { 4 }, MatvecGeometry::THREADS),
+        registers: registers(P::RESIDENT, MatvecGeometry::THREADS),
         local_memory: false,
     };
-    // The fifth block is there for how the compiler of the day gives out registers: it is held to that.
-    const REGISTER_LIMIT: Option<u32> = match P::RESIDENT {
-        5.. => Some(registers(P::RESIDENT, MatvecGeometry::THREADS)),
-        _ => None,
-    };
+    // Also where `ptxas` would take no more: see "Registers".
+    const REGISTER_LIMIT: Option<u32> = Some(registers(P::RESIDENT, MatvecGeometry::THREADS));
     const STARTS_EARLY: bool = true;
 
     fn launch(&self) -> Launch {
-        let groups = Job::groups(&self.jobs, MatvecGeometry::BLOCK_OUTPUTS);
         Launch {
-            grid: Dim3 { x: self.rows.div_ceil(ROWS as u32), y: groups, z: 1 },
+            grid: Dim3 { x: self.rows.div_ceil(ROWS as u32), y: self.all_groups().min(self.blocks), z: 1 },
             threads: MatvecGeometry::THREADS,
             shared_bytes: 0,
         }
@@ -216,43 +220,135 @@ impl<P: Pair, const ROWS: usize> Contract for Matvec<P, ROWS> {
 impl<S: Simt, P: Pair, const ROWS: usize> Kernel<S> for Matvec<P, ROWS> {
     #[inline(always)]
     unsafe fn run(self, s: S) {
-        type G = MatvecGeometry;
-        let Dim3 { x: pass, y: group, .. } = s.block();
-        let (lane, first_row) = (s.lane(), pass * ROWS as u32);
-        let (job, group) = Job::of_group(&self.jobs, group, G::BLOCK_OUTPUTS);
-        let first_output = group * G::BLOCK_OUTPUTS + s.warp() * G::OUTPUTS as u32;
         s.let_next_begin();
-        if first_output >= job.n {
-            s.wait_for_previous();
-            return;
+        // SAFETY: the caller's.
+        unsafe {
+            if const { MatvecGeometry::steps(ROWS) == 2 } {
+                self.groups::<S, 2>(s);
+            } else {
+                self.groups::<S, 1>(s);
+            }
         }
-        // Outputs and rows past the end are computed from the last ones, and not stored.
-        let weights: [Global<u8>; G::OUTPUTS] = core::array::from_fn(|i| {
-            job.weights.row((first_output + i as u32).min(job.n - 1), P::weight_row_bytes(self.k))
-        });
-        let input: [Global<u8>; ROWS] = core::array::from_fn(|i| {
-            self.input.row((first_row + i as u32).min(self.rows - 1), P::input_row_bytes(self.k))
-        });
+    }
+}
 
-        // Behind the first pieces and before the wait: a branch, past which `ptxas` does not move their loads.
-        let ahead = || {
+impl<P: Pair, const ROWS: usize> Matvec<P, ROWS> {
+    /// Groups of outputs of all jobs.
+    #[inline(always)]
+    fn all_groups(&self) -> u32 {
+        Job::groups(&self.jobs, MatvecGeometry::BLOCK_OUTPUTS)
+    }
+
+    /// The warp's part of a group: its job, and the first of its outputs, which may lie past the end.
+    #[inline(always)]
+    #[track_caller]
+    fn outputs<S: Simt>(&self, s: S, group: u32) -> (Job, u32) {
+        type G = MatvecGeometry;
+        let (job, group) = Job::of_group(&self.jobs, group, G::BLOCK_OUTPUTS);
+        (job, group * G::BLOCK_OUTPUTS + s.warp() * G::OUTPUTS as u32)
+    }
+
+    /// The row of weights of an output of a job; past the end it is the last one's.
+    #[inline(always)]
+    fn weights(&self, job: Job, output: u32) -> Global<u8> {
+        job.weights.row(output.min(job.n.wrapping_sub(1)), P::weight_row_bytes(self.k))
+    }
+
+    /// The block's groups, one after another. The first pieces of the next are under way while the last ones of this are
+    /// multiplied.
+    ///
+    /// # Safety
+    /// The caller's of [`Kernel::run`].
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn groups<S: Simt, const STEPS: usize>(&self, s: S) {
+        type G = MatvecGeometry;
+        let (lane, pass) = (s.lane(), s.block().x);
+        let (groups, stride) = (self.all_groups(), s.grid().y);
+        let pieces = self.k / P::ELEMENTS;
+        let last = pieces.wrapping_sub(1);
+        let rows_of = |group: u32| -> [Global<u8>; G::OUTPUTS] {
+            let (job, first) = self.outputs(s, group);
+            core::array::from_fn(|i| self.weights(job, first + i as u32))
+        };
+        let load = |weights: [Global<u8>; G::OUTPUTS], first: u32| -> [[P::Words; G::OUTPUTS]; STEPS] {
+            core::array::from_fn(|step| {
+                let index = (first + lane + step as u32 * WARP_LANES).min(last);
+                // SAFETY: a piece of a row that there is.
+                weights.map(|row| unsafe { P::load(s, row, self.k, index) })
+            })
+        };
+        let ask_for = |group: u32| {
             if lane < G::OUTPUTS as u32 {
-                let row = P::weight_row_bytes(self.k);
-                let weights = job.weights.row((first_output + lane).min(job.n - 1), row);
+                let (job, first) = self.outputs(s, group);
+                let bytes = P::weight_row_bytes(self.k).min(G::AHEAD_BYTES);
                 // SAFETY: the beginning of a row that there is; rows are a multiple of 16 bytes, not 0.
-                unsafe { s.prefetch(weights, row.min(G::AHEAD_BYTES)) };
+                unsafe { s.prefetch(self.weights(job, first + lane), bytes) };
             }
         };
-        let mut sums = [[0.0_f32; ROWS]; G::OUTPUTS];
-        // SAFETY: pieces are at most the last, in rows that there are.
-        unsafe {
-            if const { G::steps(ROWS) == 2 } {
-                self.sum::<S, 2>(s, weights, input, &mut sums, ahead);
-            } else {
-                self.sum::<S, 1>(s, weights, input, &mut sums, ahead);
-            }
-        }
+        // Rows past the end are computed from the last one, and not stored.
+        let input: [Global<u8>; ROWS] = core::array::from_fn(|i| {
+            let row = pass * ROWS as u32 + i as u32;
+            self.input.row(row.min(self.rows.wrapping_sub(1)), P::input_row_bytes(self.k))
+        });
 
+        let (mut group, mut first) = (s.block().y, 0);
+        let mut weights = rows_of(group);
+        let mut words = load(weights, first);
+        // Behind the first pieces and before the wait: a branch, past which `ptxas` does not move their loads.
+        ask_for(group);
+        s.wait_for_previous();
+        let mut sums = [[0.0_f32; ROWS]; G::OUTPUTS];
+        loop {
+            let behind = first + STEPS as u32 * WARP_LANES;
+            let is_last = behind >= pieces;
+            let (next_group, next_first) = if is_last { (group + stride, 0) } else { (group, behind) };
+            // A branch, the same for all lanes: without one `ptxas` moves the loads behind the products, where
+            // they find registers free, and nothing is under way meanwhile.
+            let next = if next_group < groups {
+                if is_last {
+                    weights = rows_of(next_group);
+                }
+                let next = load(weights, next_first);
+                if is_last {
+                    ask_for(next_group);
+                }
+                next
+            } else {
+                words
+            };
+            for (step, words) in words.iter().enumerate() {
+                let index = first + lane + step as u32 * WARP_LANES;
+                let weights = words.map(|words| P::unpack(s, words, index));
+                for (r, &row) in input.iter().enumerate() {
+                    // SAFETY: a piece of a row that there is, after the wait.
+                    let x = unsafe { P::load_input(s, row, self.k, index.min(last)) };
+                    for (sums, weights) in sums.iter_mut().zip(&weights) {
+                        let sum = P::add(s, sums[r], weights, &x);
+                        sums[r] = if index <= last { sum } else { sums[r] };
+                    }
+                }
+            }
+            if is_last {
+                // SAFETY: the caller's; each pass and group has one block.
+                unsafe { self.store(s, group, &sums) };
+                sums = [[0.0; ROWS]; G::OUTPUTS];
+                if next_group >= groups {
+                    return;
+                }
+            }
+            (group, first, words) = (next_group, next_first, next);
+        }
+    }
+
+    /// Adds up what the lanes have of the warp's outputs of a group, and stores those that there are.
+    ///
+    /// # Safety
+    /// The caller's of [`Kernel::run`]; nobody else stores these.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn store<S: Simt>(&self, s: S, group: u32, sums: &[[f32; ROWS]; MatvecGeometry::OUTPUTS]) {
+        let lane = s.lane();
         let mut mine = 0.0;
         for (i, sums) in sums.iter().enumerate() {
             for (r, &sum) in sums.iter().enumerate() {
@@ -262,8 +358,9 @@ impl<S: Simt, P: Pair, const ROWS: usize> Kernel<S> for Matvec<P, ROWS> {
                 }
             }
         }
-        let (output, row) = (first_output + lane / ROWS as u32, first_row + lane % ROWS as u32);
-        if lane < (G::OUTPUTS * ROWS) as u32 && output < job.n && row < self.rows {
+        let (job, first) = self.outputs(s, group);
+        let (output, row) = (first + lane / ROWS as u32, s.block().x * ROWS as u32 + lane % ROWS as u32);
+        if lane < (MatvecGeometry::OUTPUTS * ROWS) as u32 && output < job.n && row < self.rows {
             // SAFETY: a row and an output that there are; each element of out has one lane. A bias
             // has `n` values.
             unsafe {
@@ -272,58 +369,6 @@ impl<S: Simt, P: Pair, const ROWS: usize> Kernel<S> for Matvec<P, ROWS> {
                 }
                 s.store_global(job.out.row(row, job.n).at(u64::from(output)), mine);
             }
-        }
-    }
-}
-
-impl<P: Pair, const ROWS: usize> Matvec<P, ROWS> {
-    /// Adds the lane's pieces of `OUTPUTS` rows of weights times those of `ROWS` rows of input, for which it
-    /// waits when its first pieces of weights are under way and `ahead` is done.
-    ///
-    /// # Safety
-    /// The rows lie in live buffers that nobody writes; the weights' not in other launches either.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn sum<S: Simt, const STEPS: usize>(
-        &self,
-        s: S,
-        weights: [Global<u8>; MatvecGeometry::OUTPUTS],
-        input: [Global<u8>; ROWS],
-        sums: &mut [[f32; ROWS]; MatvecGeometry::OUTPUTS],
-        ahead: impl FnOnce(),
-    ) {
-        let pieces = self.k / P::ELEMENTS;
-        let last = pieces.wrapping_sub(1);
-        let load = |first: u32| -> [[P::Words; MatvecGeometry::OUTPUTS]; STEPS] {
-            core::array::from_fn(|step| {
-                let index = (first + step as u32 * WARP_LANES).min(last);
-                // SAFETY: the caller's; the piece is one of the row's.
-                weights.map(|row| unsafe { P::load(s, row, self.k, index) })
-            })
-        };
-        let mut first = s.lane();
-        let mut words = load(first);
-        ahead();
-        s.wait_for_previous();
-        let group = STEPS as u32 * WARP_LANES;
-        for ahead in 1..=pieces.div_ceil(group) {
-            // A branch, the same for all lanes: without one `ptxas` moves the loads behind the products, where
-            // they find registers free, and nothing is under way meanwhile.
-            let next = if ahead * group < pieces { load(first + group) } else { words };
-            for (step, words) in words.iter().enumerate() {
-                let index = first + step as u32 * WARP_LANES;
-                let weights = words.map(|words| P::unpack(s, words, index));
-                for (r, &row) in input.iter().enumerate() {
-                    // SAFETY: as above.
-                    let x = unsafe { P::load_input(s, row, self.k, index.min(last)) };
-                    for (sums, weights) in sums.iter_mut().zip(&weights) {
-                        let sum = P::add(s, sums[r], weights, &x);
-                        sums[r] = if index <= last { sum } else { sums[r] };
-                    }
-                }
-            }
-            words = next;
-            first += group;
         }
     }
 }

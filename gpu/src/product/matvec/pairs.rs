@@ -4,8 +4,8 @@ use core::marker::PhantomData;
 
 use super::super::activations::{Activations, AsF16, AsQ8, Q8_BLOCK, Q8Row};
 use super::names::Named;
+use crate::quant::Block;
 use crate::quant::planes::{EIGHT, Numbers, PIECE_ELEMENTS, Pieces, Planes, RUNS, Run, plane_value_bytes};
-use crate::quant::{Block, Format};
 use crate::simt::{Global, Simt};
 
 /// Weights of a format and activations of a kind, a few neighbouring elements at a time.
@@ -18,6 +18,9 @@ pub trait Pair: Copy + Send + Sync + 'static {
     const DOTS: u32;
     /// Blocks of [`Matvec`](super::Matvec) for which a multiprocessor has registers.
     const RESIDENT: u32;
+    /// Whether a launch has only as many blocks as run at a time, and each goes on with other outputs; otherwise each
+    /// makes room for the next. As measured (docs/results.md).
+    const PERSISTENT: bool;
     /// A piece of weights as it is loaded.
     type Words: Copy;
     /// A piece of weights.
@@ -81,11 +84,8 @@ impl<B: Pieces + Named> Pair for Quantized<B> {
     const NAMES: [&'static str; 4] = B::Q8;
     const ELEMENTS: u32 = PIECE_ELEMENTS;
     const DOTS: u32 = 2 * PIECE_ELEMENTS / 4;
-    // These take up to 96 registers, the others up to 128.
-    const RESIDENT: u32 = match B::FORMAT {
-        Format::Q4_1 | Format::Q5_1 | Format::Q2_K | Format::IQ4_NL => 5,
-        _ => 4,
-    };
+    const RESIDENT: u32 = 4;
+    const PERSISTENT: bool = true;
     type Words = B::Words;
     type Weights = [Run; RUNS];
     type Input = Q8Piece;
@@ -183,6 +183,7 @@ impl<B: Pieces + Named> Pair for HalfPieces<B> {
     const DOTS: u32 = 0;
     // Weights as f32 are 64 registers, and reading them once for four rows is worth a warp less.
     const RESIDENT: u32 = 3;
+    const PERSISTENT: bool = false;
     type Words = B::Words;
     type Weights = [[f32; EIGHT as usize]; EIGHTS];
     type Input = [[u32; 4]; EIGHTS];
@@ -277,6 +278,7 @@ impl<B: Numbers + Named> Pair for HalfNumbers<B> {
     const DOTS: u32 = 0;
     // Weights as f32 are 64 registers, and reading them once for four rows is worth a warp less.
     const RESIDENT: u32 = 3;
+    const PERSISTENT: bool = false;
     type Words = B::Words;
     type Weights = [[f32; EIGHT as usize]; 1];
     type Input = [[u32; 4]; 1];

@@ -104,7 +104,7 @@ pub fn matvec_q8_by_format(
     rows: usize,
 ) -> Result<(), Error> {
     const OUTPUTS: u32 = RowsGeometry::OUTPUTS;
-    let fit = at_a_time(queue.multiprocessors(), RowsGeometry::RESIDENT);
+    let fit = at_a_time(queue.multiprocessors(), RowsGeometry::RESIDENT) as usize;
     let formats: Vec<&[Output<'_>]> = by_format(&mut outputs).collect();
     if let ([first, second], 1) = (&formats[..], rows)
         && TWO_FORMATS.contains(&[first, second].map(|outputs| format_of(outputs)))
@@ -154,7 +154,7 @@ pub(super) fn not_quantized(kernel: &'static str, format: Format) -> Error {
 fn splits_k(outputs: &[Output<'_>], multiprocessors: u32, resident: u32) -> bool {
     let at_a_time = |resident| at_a_time(multiprocessors, resident);
     let blocks = blocks(outputs, MatvecGeometry::BLOCK_OUTPUTS);
-    (at_a_time(resident) + 1..=at_a_time(resident + 1)).contains(&blocks)
+    (at_a_time(resident) as usize + 1..=at_a_time(resident + 1) as usize).contains(&blocks)
 }
 
 /// Blocks of so many outputs.
@@ -164,8 +164,8 @@ fn blocks(outputs: &[Output<'_>], block_outputs: u32) -> usize {
 }
 
 /// Blocks that run at a time, where each multiprocessor has room for so many.
-fn at_a_time(multiprocessors: u32, resident: u32) -> usize {
-    (u64::from(multiprocessors) * u64::from(resident)) as usize
+fn at_a_time(multiprocessors: u32, resident: u32) -> u32 {
+    multiprocessors.max(1).saturating_mul(resident)
 }
 
 /// As [`matvec_q8`] with rows of f16, for weights of every format. Columns are also a multiple
@@ -211,7 +211,8 @@ fn launch<P: Pair, E, const ROWS: usize>(
     let check = Check::<Matvec<P, ROWS>>::new(queue);
     let Arguments { jobs, input, rows, k } =
         arguments::<_, P, E>(&check, outputs, input, rows, MatvecGeometry::BLOCK_OUTPUTS)?;
-    let arguments = Matvec::<P, ROWS> { jobs, input, rows, k, pair: PhantomData };
+    let blocks = if P::PERSISTENT { at_a_time(queue.multiprocessors(), P::RESIDENT) } else { u32::MAX };
+    let arguments = Matvec::<P, ROWS> { jobs, input, rows, k, blocks, pair: PhantomData };
     // SAFETY: lengths, alignment and limits were just checked; the outputs are borrowed alone.
     unsafe { queue.launch(arguments) }
 }
