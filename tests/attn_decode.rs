@@ -14,7 +14,7 @@ use gpu::attention::KvPlace;
 use gpu::product::{PanelF16, SlabF16};
 use gpu::quant::f16;
 use lanemap::cuda::ops::{self, AttnShape, Cache, Heads};
-use lanemap::cuda::{Error, View, ViewMut};
+use lanemap::cuda::{Emulated, Error, Queue, View, ViewMut};
 use lanemap::gate::parity::rope::RopePart;
 use lanemap::gate::parity::steps::{self, LAYER, LAYERS, StepInputs as Inputs, StepProblem as Case};
 use lanemap::model::{Rope, RopeOrder, RopeScaling};
@@ -252,6 +252,46 @@ fn a_row_that_stands_nowhere_is_left_alone<M: Machine>(machine: &M) {
     }
 }
 
+/// A step behind one whose keys nobody has waited for, and one whose place a launch has moved on.
+#[test]
+fn what_is_read_before_the_wait_is_settled() {
+    let machine = &Emulated::new();
+    let case = Case { positions: &[5], context: 16, kv_heads: 1, group: 1, ..BASE };
+    let inputs = case.random(&mut Random(75));
+    let heads = inputs.upload(machine).unwrap();
+    let mut keys = machine.in_out("keys", &inputs.keys).unwrap();
+    let mut values = machine.in_out("values", &inputs.values).unwrap();
+    let angles = machine.input("angles", &inputs.angles).unwrap();
+    let mut places = machine.in_out("places", &case.places()).unwrap();
+    let mut out = machine.output::<f32>("out", case.width()).unwrap();
+    let mut workspace = machine.output("workspace", case.shape().workspace()).unwrap();
+    let mut step = |places: View<'_, KvPlace>| {
+        let cache = Cache { keys: keys.view_mut(), values: values.view_mut(), places, layer: LAYER };
+        let (out, workspace) = (out.view_mut(), workspace.view_mut());
+        ops::attn_decode(machine, out, heads.heads(), cache, angles.view(), workspace, case.shape())
+    };
+    let too_early = |result: Result<(), Error>, buffer: &str| {
+        let text = result.unwrap_err().to_string();
+        let told = text.contains("too early: reads") && text.contains(&format!("of buffer `{buffer}`"));
+        assert!(told && text.contains("may still write"), "{text}");
+    };
+    let next = machine.input("places", &[KvPlace { position: 6, ..case.places()[0] }]).unwrap();
+    step(places.view()).unwrap();
+    too_early(step(next.view()), "keys");
+    machine.synchronize().unwrap();
+    step(next.view()).unwrap();
+
+    machine.synchronize().unwrap();
+    let logits = machine.input("logits", &[1.0_f32, 2.0]).unwrap();
+    let mut tokens = machine.output("tokens", 1).unwrap();
+    let mut best = machine.output("best", ops::argmax_workspace(1, 2)).unwrap();
+    let (tokens, best) = (tokens.view_mut(), best.view_mut());
+    ops::argmax(machine, tokens, logits.view(), best, Some(places.view_mut()), [1, 2]).unwrap();
+    too_early(step(places.view()), "places");
+    machine.synchronize().unwrap();
+    step(places.view()).unwrap();
+}
+
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let case = Case { positions: &[5], context: 16, kv_heads: 1, group: 2, pairs: 0, ..BASE };
     let mut cached = [(); 2].map(|()| machine.output::<f16>("cache", LAYERS * 16 * 64).unwrap());
@@ -288,5 +328,8 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let size = AttnShape { head_size: 32, group: 4, ..shape };
     let sizes = format!("{name}: the head size is 32, not 64, 80, 96, 128 or 256");
     assert_refused(run(2048, 4 * 34, size), &sizes);
+    let long = AttnShape { context: 65_535 * 128 + 1, ..shape };
+    let chunks = format!("{name}: chunks of 128 positions is 65536, the most is 65535");
+    assert_refused(run(2048, 132, long), &chunks);
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
 }

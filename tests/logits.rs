@@ -12,7 +12,7 @@ use std::sync::Arc;
 use lanemap::cpu::{Arithmetic, CpuBackend, CpuOptions};
 use lanemap::cuda::backend::{ActivationKind, GpuBackend, GpuOptions};
 use lanemap::cuda::{Device, Error};
-use lanemap::gate::tolerance::limit;
+use lanemap::gate::tolerance::{DRAWS, limit};
 use lanemap::gguf::Gguf;
 use lanemap::model::Model;
 use lanemap::session::Session;
@@ -127,8 +127,6 @@ fn check(id: &str, bound: &Bound) {
     );
 }
 
-/// Roundings to f16 on the CPU that logits on a GPU are held to, as in `lanemap gate tolerance`.
-const DRAWS: u32 = 3;
 /// The gap between the two largest logits above which both must choose the same token.
 const GPU_GAP: f32 = 0.5;
 
@@ -163,41 +161,57 @@ fn gap(logits: &[f32]) -> f32 {
     logits[best] - second.fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// Of logits that stand side by side, by how much those of the prompt's row and of steps' are off at most.
-fn off(found: &[Vec<f32>], expected: &[Vec<f32>]) -> [f64; 2] {
-    let mut worst = [0.0_f64; 2];
+/// A logit that is off from the exact mode's.
+#[derive(Clone, Debug, Default)]
+struct Off {
+    by: f64,
+    /// Where, and both values.
+    what: String,
+}
+
+/// The logits that are off most, of rows that stand side by side: behind the prompt, and behind generated tokens.
+fn off(what: &str, found: &[Vec<f32>], expected: &[Vec<f32>]) -> [Off; 2] {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let mut worst = [Off::default(), Off::default()];
     for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
-        for (&found, &expected) in found.iter().zip(expected) {
-            let error = f64::from((found - expected).abs());
-            assert!(error.is_finite(), "step {step}: {found}, exact {expected}");
+        assert_eq!(found.len(), expected.len(), "{what}: step {step}");
+        for (token, (found, expected)) in found.iter().zip(expected).enumerate() {
+            let by = f64::from((found - expected).abs());
+            assert!(by.is_finite(), "{what}: step {step}: the logit of token {token} is {found}");
             let worst = &mut worst[usize::from(step > 0)];
-            *worst = worst.max(error);
+            if by > worst.by {
+                let what =
+                    format!("{what}: step {step}: the logit of token {token} is {found}, exact {expected}");
+                *worst = Off { by, what };
+            }
         }
     }
     worst
 }
 
 /// Prompts and the tokens that llama.cpp generates after them, evaluated on a GPU and by the CPU's exact
-/// mode: all logits, which may be off by what the [gate](limit) allows; and which tokens the GPU chooses, against both.
+/// mode: all logits behind them, which may be off by what the [gate](limit) allows; and which tokens the GPU chooses,
+/// against both.
 fn check_gpu(id: &str, test: &str) {
     let Some(device) = device(test) else { return };
     let Some(path) = support::models::real_model(id) else { return };
     let model = load(&path);
     let goldens = support::models::goldens(id);
     let records: Vec<_> = goldens.iter().filter(|record| record["greedy"].is_array()).collect();
-    let inputs: Vec<_> =
-        records.iter().map(|record| (ids(&record["tokens"]), ids(&record["greedy"]))).collect();
-    let rows_of = |session: &mut Session| -> Vec<Vec<Vec<f32>>> {
-        inputs.iter().map(|(tokens, greedy)| fed(session, tokens, greedy)).collect()
+    assert!(records.len() >= 10, "only {} records", records.len());
+    let rows = |session: &mut Session, record: &Value| {
+        fed(session, &ids(&record["tokens"]), &ids(&record["greedy"]))
     };
-    let exact = rows_of(&mut session(Arc::clone(&model), Arithmetic::Exact));
+    let mut exact = session(Arc::clone(&model), Arithmetic::Exact);
+    let exact: Vec<_> = records.iter().map(|record| rows(&mut exact, record)).collect();
     let mut yardsticks = [Vec::new(), Vec::new()];
     for draw in 0..DRAWS {
-        let rounded = rows_of(&mut session(Arc::clone(&model), Arithmetic::Half { draw }));
-        for (found, expected) in rounded.iter().zip(&exact) {
-            let [prompt, steps] = off(found, expected);
-            yardsticks[0].push(prompt);
-            yardsticks[1].push(steps);
+        let mut rounded = session(Arc::clone(&model), Arithmetic::Half { draw });
+        for (record, expected) in records.iter().zip(&exact) {
+            let worst = off(&format!("{id}: draw {draw}"), &rows(&mut rounded, record), expected);
+            for (yardsticks, worst) in yardsticks.iter_mut().zip(worst) {
+                yardsticks.push(worst.by);
+            }
         }
     }
     let limits = yardsticks.map(limit);
@@ -210,13 +224,17 @@ fn check_gpu(id: &str, test: &str) {
         let stream = device.stream().expect("a stream");
         let backend = GpuBackend::new(stream, Arc::clone(&model), options, &mut |_, _| ()).expect("memory");
         let mut gpu = Session::new(Box::new(backend), 1024).expect("memory for the KV cache");
-        let mut agreement = Agreement::default();
-        for ((found, expected), record) in rows_of(&mut gpu).iter().zip(&exact).zip(&records) {
+        let mut worst = [Off::default(), Off::default()];
+        let (mut compared, mut same) = (0, 0);
+        for (record, expected) in records.iter().zip(&exact) {
+            let found = rows(&mut gpu, record);
             let (greedy, gaps) = (ids(&record["greedy"]), numbers(&record["gaps"]));
             let what = format!("{id}: {options}: {}", record["text"]);
-            assert_eq!((found.len(), expected.len()), (greedy.len(), gaps.len()), "{what}");
-            for (worst, off) in agreement.worst.iter_mut().zip(off(found, expected)) {
-                *worst = worst.max(off);
+            assert_eq!((found.len(), gaps.len()), (greedy.len(), greedy.len()), "{what}");
+            for (worst, off) in worst.iter_mut().zip(off(&what, &found, expected)) {
+                if off.by > worst.by {
+                    *worst = off;
+                }
             }
             for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
                 let (chosen, token, peer_gap) = (argmax(found), greedy[step], gaps[step]);
@@ -230,28 +248,19 @@ fn check_gpu(id: &str, test: &str) {
                     chosen == token || peer_gap <= f64::from(GPU_GAP),
                     "{what}: step {step}: {chosen}, llama.cpp has {token} with a gap of {peer_gap}"
                 );
-                agreement.same += usize::from(chosen == token);
-                agreement.compared += 1;
+                same += usize::from(chosen == token);
+                compared += 1;
             }
         }
-        let Agreement { worst, compared, same } = agreement;
-        let said = format!(
-            "{id}: {options}: {compared} rows of logits, the worst of prompts and of steps off by {worst:.4?} (allowed \
+        let by = worst.each_ref().map(|worst| worst.by);
+        println!(
+            "{id}: {options}: {compared} rows of logits, behind prompts and behind steps off by {by:.4?} at most (allowed \
              {limits:.4?}), {same} tokens are llama.cpp's"
         );
-        println!("{said}");
-        assert!(worst.iter().zip(&limits).all(|(worst, limit)| worst <= limit), "{said}");
+        for (worst, limit) in worst.iter().zip(limits) {
+            assert!(worst.by <= limit, "{}, off by {:.4}, allowed {limit:.4}", worst.what, worst.by);
+        }
     }
-}
-
-/// How a GPU compares.
-#[derive(Default)]
-struct Agreement {
-    /// Of prompts, and of steps.
-    worst: [f64; 2],
-    compared: usize,
-    /// Tokens that are llama.cpp's.
-    same: usize,
 }
 
 /// The logits that each of the tokens of `greedy` is chosen from behind a prompt.

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 
 use bytemuck::Zeroable;
 use gpu::product::matvec::{Job, MatvecRows, MatvecTwo, Pair, Quantized, RowsGeometry, TWO_FORMATS};
-use gpu::product::{MatvecGeometry, Q8Row};
+use gpu::product::{Matvec, MatvecGeometry, Q8Row};
 use gpu::quant::planes::{Planes, pack_row, plane_row_bytes};
 use gpu::quant::{BlockQ4_K, BlockQ6_K, Format, dequantize_row};
 use gpu::simt::{Contract, Global, Unit};
@@ -408,8 +408,8 @@ fn products_that_share_a_launch_have_the_bits_of_their_own<M: Machine>(machine: 
     }
 }
 
-/// Twice as many groups of outputs as blocks run at a time, and a few more; the second matrix begins and ends within
-/// one block's turn, and the last one's last group is not full.
+/// Twice as many groups of outputs as blocks run at a time, and a few more: the second matrix lies in the second round of
+/// blocks, and the last group of each is not full.
 fn blocks_go_on_with_other_outputs<M: Machine>(machine: &M) {
     let seed = 30;
     let mut random = Random(seed);
@@ -428,6 +428,11 @@ fn blocks_go_on_with_other_outputs<M: Machine>(machine: &M) {
         let noted = Noted::new(machine);
         there.multiply(&noted, &outputs, 1).unwrap();
         assert!(noted.into_names().iter().all(|name| !name.ends_with("_split_k")));
+        let job = |&n: &usize| Job { n: n as u32, ..Job::zeroed() };
+        let (jobs, k_there) = (n.each_ref().map(job), k as u32);
+        let matvec =
+            Matvec::<Quantized<BlockQ4_K>, 1> { jobs, k: k_there, rows: 1, blocks, ..Matvec::zeroed() };
+        assert_eq!(matvec.launch().grid.y, blocks, "blocks that stay");
         for (loaded, out) in loaded.iter().zip(&outs) {
             // Its blocks have one group each.
             let n = loaded.matrix.n;

@@ -96,7 +96,7 @@ impl<A: Activations> Contract for AttnCombine<A> {
         local_memory: false,
     };
     const STARTS_EARLY: bool = true;
-    /// Where rows stand, as `attn_decode` does.
+    /// The rows' places.
     const READS_SETTLED: bool = true;
 
     fn launch(&self) -> Launch {

@@ -19,7 +19,7 @@
 //! # Who owns what
 //!
 //! ```text
-//! grid: x = KV head, y = chunk of 128 positions, z = row. 4 warps.
+//! grid: x = KV head, y = row, z = chunk of 128 positions. 4 warps.
 //!
 //!  positions of a chunk, in sixteens:   0  1  2  3 | 4  5  6  7
 //!                               warp:   0  1  2  3 | 0  1  2  3
@@ -27,8 +27,8 @@
 //!
 //! A block has all query heads of its KV head (16 at most), so keys and values are read once for all of them.
 //! They are the 16 rows of a tensor core's product; rows of heads that there are not are zeros, and cost
-//! nothing that the memory does not hide. Blocks of earlier chunks come first: those of chunks that the row has not
-//! reached find no place before them. A warp has sixteen positions at a time and all of O for them: an
+//! nothing that the memory does not hide. Blocks are begun chunk by chunk, so that those behind every row's
+//! position, which have nothing to do, come last. A warp has sixteen positions at a time and all of O for them: an
 //! online softmax of its own, nothing shared until the end. Heads of 256 have eight warps: two share
 //! sixteen positions, compute the same S and P, and have half of O each.
 //!
@@ -86,7 +86,7 @@
 //! # Shape contract
 //!
 //! Head size 64, 80, 96, 128 or 256; at most 16 heads to a KV head. Chunks are anchored at position 0. A
-//! block whose chunk the row sees nothing of leaves at once, and so does one of a row that stands
+//! block whose chunk the row sees nothing of only waits and leaves, and so does one of a row that stands
 //! nowhere ([`KvPlace`](super::KvPlace)), behind the last chunk or behind the angles: the grid is that of the
 //! longest context, not of the row's. No two rows are of one sequence: what a row writes, no other sees.
 //!
@@ -102,32 +102,30 @@
 
 #![allow(clippy::needless_range_loop, reason = "loops over registers are plain, so that they are unrolled")]
 
-use half::f16;
-
-use super::cache::LayerPlace;
 use super::chunked::{CHUNK, Chunked};
+use super::decode_task::{Keys, Task, Values};
 use super::problem::distance;
 use crate::fragment::{group, place};
 use crate::position::Turning;
 use crate::simt::{
-    Contract, Count, Dim3, Expectations, Global, Kernel, Launch, Occurrence, Shared, Simt, Unit, WARP_LANES,
-    Work, product,
+    Contract, Count, Dim3, Expectations, Kernel, Launch, Occurrence, Shared, Simt, Unit, WARP_LANES, Work,
+    product,
 };
 
 /// Sixteens of positions that a block works on at a time.
 pub(super) const TILES: u32 = 4;
 /// Positions that a warp has at a time: the depth of a product.
-const TILE: u32 = 16;
+pub(super) const TILE: u32 = 16;
 /// Rows of a product: the most heads to a KV head.
 pub const MOST_GROUP: u32 = 16;
 /// d of two products of S: 16 bytes a lane.
-const KEY_LOT: u32 = 32;
+pub(super) const KEY_LOT: u32 = 32;
 /// d of eight products of O: 16 bytes a lane.
-const VALUE_LOT: u32 = 64;
+pub(super) const VALUE_LOT: u32 = 64;
 /// Lots of d of S that are loaded before the first is used: those of a head of 128.
-const KEY_LOTS_AT_ONCE: usize = 4;
+pub(super) const KEY_LOTS_AT_ONCE: usize = 4;
 /// Lots of O that a warp has at most.
-const VALUE_LOTS: usize = 2;
+pub(super) const VALUE_LOTS: usize = 2;
 
 /// f32 of a lot's row of O in shared memory, gaps included.
 const ROW: u32 = VALUE_LOT + 8;
@@ -153,13 +151,13 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
     /// Lots of d in S.
     const KEY_LOTS: usize = HEAD_SIZE.div_ceil(KEY_LOT) as usize;
     /// Warps that share sixteen positions, each with its own part of O.
-    const PARTS: u32 = HEAD_SIZE.div_ceil(VALUE_LOT * VALUE_LOTS as u32);
+    pub(super) const PARTS: u32 = HEAD_SIZE.div_ceil(VALUE_LOT * VALUE_LOTS as u32);
     /// Lots of d in O that a warp has.
-    const VALUE_LOTS: usize = (HEAD_SIZE / Self::PARTS).div_ceil(VALUE_LOT) as usize;
+    pub(super) const VALUE_LOTS: usize = (HEAD_SIZE / Self::PARTS).div_ceil(VALUE_LOT) as usize;
     /// Warps of a block.
     pub(super) const WARPS: u32 = TILES * Self::PARTS;
     /// Lots of d in S that are loaded before the first is used.
-    const KEY_LOTS_OF_A_PASS: usize = {
+    pub(super) const KEY_LOTS_OF_A_PASS: usize = {
         let lots = if Self::KEY_LOTS < KEY_LOTS_AT_ONCE { Self::KEY_LOTS } else { KEY_LOTS_AT_ONCE };
         assert!(Self::KEY_LOTS.is_multiple_of(lots), "passes are of one size");
         lots
@@ -208,7 +206,7 @@ impl<const HEAD_SIZE: u32> Contract for AttnDecode<HEAD_SIZE> {
     fn launch(&self) -> Launch {
         let Chunked { rows, chunks, kv_heads, group, .. } = self.chunked;
         Launch {
-            grid: Dim3 { x: kv_heads, y: chunks, z: rows },
+            grid: Dim3 { x: kv_heads, y: rows, z: chunks },
             threads: Self::WARPS * WARP_LANES,
             shared_bytes: Self::before_heads(group) * 4 + (group + 2) * Self::HEAD_ROW * 2,
         }
@@ -241,133 +239,11 @@ struct Heads {
     out: [[[f32; 4]; 8]; VALUE_LOTS],
 }
 
-/// A lane's keys of sixteen positions: some lots, halves.
-type Keys = [[[u32; 4]; 2]; KEY_LOTS_AT_ONCE];
-/// A lane's values of sixteen positions: lots, positions.
-type Values = [[[u32; 4]; 4]; VALUE_LOTS];
-
-/// What a block is to do. Positions are counted from the chunk's first.
-#[derive(Clone, Copy)]
-pub(super) struct Task {
-    /// The KV head's keys at the chunk's first position.
-    pub(super) keys: Global<f16>,
-    /// The KV head's values there.
-    pub(super) values: Global<f16>,
-    /// How far the row's own position lies behind the chunk's first: it is in the chunk if that is below
-    /// [`CHUNK`].
-    pub(super) own: u32,
-    /// The first position that the row sees.
-    first: u32,
-}
-
-impl Task {
-    /// The position behind the last that the row sees: none lies behind its own.
-    #[inline(always)]
-    const fn end(&self) -> u32 {
-        if self.own < CHUNK { self.own + 1 } else { CHUNK }
-    }
-
-    /// Whether a position's key and value are read from the cache.
-    #[inline(always)]
-    const fn is_cached(&self, position: u32) -> bool {
-        position < CHUNK && position < self.own
-    }
-}
-
 impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
-    /// What the block is to do, and the row's position; `None` if the row sees nothing of its chunk.
-    ///
-    /// # Safety
-    /// The cache's places keep their contract.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn task<S: Simt>(&self, s: S) -> Option<(Task, u32)> {
-        let Dim3 { x: kv_head, y: chunk, z: row } = s.block();
-        // SAFETY: the caller's; a row of the grid's.
-        let LayerPlace { keys, values, position } = unsafe { self.chunked.cache.place(s, row) }?;
-        let (first, end) = self.chunked.reach(position)?;
-        let start = chunk * CHUNK;
-        if start >= end || start + CHUNK <= first {
-            return None;
-        }
-        let offset = u64::from(start) * u64::from(self.chunked.cache.width);
-        let offset = offset + u64::from(kv_head * HEAD_SIZE);
-        let task = Task {
-            keys: keys.at(offset),
-            values: values.at(offset),
-            own: position - start,
-            first: first.saturating_sub(start),
-        };
-        Some((task, position))
-    }
-
-    /// Asks for the keys and values of sixteen positions, `base` and on, as far as the cache has them.
-    ///
-    /// # Safety
-    /// The task's memory is as it says.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn ask_for<S: Simt>(&self, s: S, task: Task, base: u32) {
-        let position = base + s.lane() % TILE;
-        if s.warp().is_multiple_of(Self::PARTS) && task.is_cached(position) {
-            let of_lane = if s.lane() < TILE { task.keys } else { task.values };
-            // SAFETY: the caller's; a row of one head, a multiple of 16 bytes.
-            unsafe { s.prefetch(of_lane.row(position, self.chunked.cache.width), HEAD_SIZE * 2) };
-        }
-    }
-
     /// The first of a warp's lots of O.
     #[inline(always)]
-    const fn first_lot(warp: u32) -> u32 {
+    pub(super) const fn first_lot(warp: u32) -> u32 {
         warp % Self::PARTS * Self::VALUE_LOTS as u32
-    }
-
-    /// The eight elements at `d` of row `row`, or zeros if they are none of the head's, or the row does
-    /// not count.
-    ///
-    /// # Safety
-    /// Rows begin `stride` elements apart, a multiple of 8; one that counts has `HEAD_SIZE` elements, which
-    /// nobody writes, and lies less than 2^32 elements behind `rows`.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn load<S: Simt>(
-        s: S,
-        rows: Global<f16>,
-        (row, stride): (u32, u32),
-        d: u32,
-        counts: bool,
-    ) -> [u32; 4] {
-        if counts && d < HEAD_SIZE {
-            // In 32 bits: a row's address takes one register, not two.
-            let offset = row.wrapping_mul(stride).wrapping_add(d);
-            // SAFETY: the caller's; `d` and the head size are multiples of 8.
-            unsafe { s.load_global(rows.at(u64::from(offset)).cast()) }
-        } else {
-            [0; 4]
-        }
-    }
-
-    /// Sixteen keys, positions `base` and on: of each lot from `first` on a lane's part of the first eight
-    /// and of the others. Zeros for those that the cache does not have.
-    ///
-    /// # Safety
-    /// The task's memory is as it says.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn keys<S: Simt>(&self, s: S, task: Task, base: u32, first: usize) -> Keys {
-        let (g, t) = (group(s.lane()), place(s.lane()));
-        let stride = self.chunked.cache.width;
-        let mut keys = [[[0; 4]; 2]; KEY_LOTS_AT_ONCE];
-        for lot in 0..Self::KEY_LOTS_OF_A_PASS {
-            let d = (first + lot) as u32 * KEY_LOT + 8 * t;
-            for half in 0..2 {
-                let position = base + 8 * half as u32 + g;
-                let counts = task.is_cached(position);
-                // SAFETY: the caller's.
-                keys[lot][half] = unsafe { Self::load(s, task.keys, (position, stride), d, counts) };
-            }
-        }
-        keys
     }
 
     /// Adds the products of the queries with sixteen keys, of lots from `first` on, to the accumulators of
@@ -500,34 +376,10 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
         }
     }
 
-    /// Sixteen values, positions `base` and on: of each of the warp's lots a lane's four positions. Zeros for
-    /// those that the cache does not have.
-    ///
-    /// # Safety
-    /// The task's memory is as it says.
-    #[inline(always)]
-    #[track_caller]
-    unsafe fn values<S: Simt>(&self, s: S, task: Task, base: u32) -> Values {
-        let g = group(s.lane());
-        let stride = self.chunked.cache.width;
-        let first = Self::first_lot(s.warp());
-        let mut values = [[[0; 4]; 4]; VALUE_LOTS];
-        for lot in 0..Self::VALUE_LOTS {
-            let d = (first + lot as u32) * VALUE_LOT + 8 * g;
-            for i in 0..4 {
-                let position = Self::value_position(s, base, i);
-                let counts = task.is_cached(position);
-                // SAFETY: the caller's.
-                values[lot][i] = unsafe { Self::load(s, task.values, (position, stride), d, counts) };
-            }
-        }
-        values
-    }
-
     /// The lane's position `i` of the four whose values it has.
     #[inline(always)]
     #[track_caller]
-    fn value_position<S: Simt>(s: S, base: u32, i: usize) -> u32 {
+    pub(super) fn value_position<S: Simt>(s: S, base: u32, i: usize) -> u32 {
         base + 2 * place(s.lane()) + 8 * (i as u32 / 2) + i as u32 % 2
     }
 
@@ -623,7 +475,7 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
     #[inline(always)]
     #[track_caller]
     unsafe fn add_up<S: Simt>(&self, s: S, scales: Shared<[f32; 2]>, lots: Shared<f32>, lot: u32) {
-        let Dim3 { x: kv_head, y: chunk, z: row } = s.block();
+        let Dim3 { x: kv_head, y: row, z: chunk } = s.block();
         let heads_of_group = self.chunked.group;
         let fours = VALUE_LOT / 4;
         let mut i = s.thread();
@@ -712,7 +564,7 @@ impl<S: Simt, const HEAD_SIZE: u32> Kernel<S> for AttnDecode<HEAD_SIZE> {
             s.barrier();
             let mut heads =
                 Heads { max: [f32::NEG_INFINITY; 2], sum: [0.0; 2], out: [[[0.0; 4]; 8]; VALUE_LOTS] };
-            // At most twice. The first round's are under way since before the barrier.
+            // At most twice. The first round's are under way since before the wait.
             let mut is_first = true;
             while base < task.end() {
                 if !is_first {

@@ -18,12 +18,12 @@ pub struct Chunked {
     pub partial: Global<f32>,
     /// `rows × heads × chunks`, aligned to 8 bytes.
     pub scales: Global<[f32; 2]>,
-    /// The cache; its width is KV heads × head size. Where rows stand, and all positions before theirs, was written by
-    /// launches that are done when the kernels begin, however [early](crate::simt) they do.
+    /// The cache; its width is KV heads × head size. Places, and keys and values of positions before theirs, are what the
+    /// host or launches wrote that are done when the kernels begin, however [early](crate::simt) they do.
     pub cache: KvCache,
-    /// Rows, at most 65,535: a grid's third axis has no more blocks.
+    /// Rows, at most 65,535: a grid's second axis has no more blocks.
     pub rows: u32,
-    /// Chunks of the longest context, at most 65,535: a grid's second axis has no more blocks.
+    /// Chunks of the longest context, at most 65,535: a grid's third axis has no more blocks.
     pub chunks: u32,
     /// Positions that there are angles for.
     pub positions: u32,

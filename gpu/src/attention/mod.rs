@@ -7,6 +7,7 @@ mod attn_decode;
 mod attn_naive;
 mod cache;
 mod chunked;
+mod decode_task;
 mod fa_prefill_f16kv;
 mod fa_prefill_f16kv_shared;
 mod fa_prefill_f16kv_wgmma;

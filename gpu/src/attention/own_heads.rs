@@ -4,8 +4,9 @@
 
 use half::f16;
 
-use super::attn_decode::{AttnDecode, MOST_GROUP, TILES, Task};
+use super::attn_decode::{AttnDecode, MOST_GROUP, TILES};
 use super::chunked::{CHUNK, Chunked};
+use super::decode_task::Task;
 use crate::position::{Head, Pairs, Turning};
 use crate::simt::{Shared, Simt};
 
@@ -105,7 +106,7 @@ impl<const HEAD_SIZE: u32> AttnDecode<HEAD_SIZE> {
         besides: &Additions,
         position: u32,
     ) {
-        let (Chunked { cache, group, .. }, row) = (self.chunked, s.block().z);
+        let (Chunked { cache, group, .. }, row) = (self.chunked, s.block().y);
         let new = if task.own < CHUNK { self.new_of_warp(s) } else { None };
         let mut starts = [Turning::NO_PAIRS; WARP_QUERIES];
         let mut of_new = Turning::NO_PAIRS;

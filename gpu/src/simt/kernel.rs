@@ -111,8 +111,9 @@ pub trait Contract: Copy + Send + Sync + 'static {
     const NAME: &'static str;
     /// What its PTX must look like.
     const EXPECTATIONS: Expectations;
-    /// How many registers `ptxas` may give a thread from sm_80 on, where it would take a few more
-    /// than the blocks that should share a multiprocessor leave; it must then manage without spills.
+    /// How many registers `ptxas` may give a thread from sm_80 on, and must manage with without spills: where it would
+    /// take a few more than the blocks that should share a multiprocessor leave, or where a limit has it
+    /// order loads and products better.
     const REGISTER_LIMIT: Option<u32> = None;
     /// Whether it may begin before the launches before it are done, and keeps the rules for that: see
     /// [`simt`](super), "Launches that begin early".

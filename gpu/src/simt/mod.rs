@@ -48,9 +48,9 @@
 //!   because every launch waits until the one before it is done, and is not done before that, whoever has
 //!   waited for one launch has waited for all before it.
 //! - Before it waits it reads what no launch writes (weights, tables of angles), and computes indices. A kernel whose
-//!   contract says [`READS_SETTLED`](Contract::READS_SETTLED) also reads what was written before the last launch that
-//!   did not begin early, copy between host and device, or start of a graph: all of that is done when it begins (keys
-//!   and values of earlier steps).
+//!   contract says [`READS_SETTLED`](Contract::READS_SETTLED) also reads what was written in its stream before the last
+//!   launch that did not begin early, the last copy between host and device, or the start of its graph: all of that is
+//!   done when it begins (keys and values of earlier steps).
 //! - The read-only path ([`load_global_constant`](Simt::load_global_constant)) is for that memory alone, also
 //!   after the wait: what another launch writes is not constant while this kernel runs.
 //!

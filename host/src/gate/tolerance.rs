@@ -212,8 +212,12 @@ fn lines(played: Vec<Played>) -> Vec<Line> {
     lines.collect()
 }
 
-/// By how much a logit may be off beside yardsticks, or none, whose logits are off by so much at most. One that is not
-/// finite itself allows nothing.
+/// Roundings to f16 on the CPU that are the yardsticks of a device: the first is f16's own, more of them show how far
+/// such a rounding goes by chance.
+pub const DRAWS: u32 = 3;
+
+/// The most that a logit may be off, given by how much those of the yardsticks, or of none, are off at most. A yardstick
+/// that is not finite is ignored.
 pub fn limit(yardsticks: impl IntoIterator<Item = f64>) -> f64 {
     let finite = yardsticks.into_iter().filter(|off| off.is_finite());
     finite.fold(LIMIT, |limit, off| limit.max(YARDSTICKS * off))

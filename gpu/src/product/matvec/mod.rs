@@ -30,7 +30,8 @@
 //!
 //! With q8 rows a launch has no more blocks than run at a time ([`Pair::PERSISTENT`]), and a block goes on with the
 //! group that lies the grid's height further. While it multiplies the last pieces of a group, the first of the next are
-//! under way, and the rest of its rows is on its way to the L2 cache: weights come without a pause between groups.
+//! under way, and the first 4096 bytes of its rows on theirs to the L2 cache: weights come without a pause between
+//! groups.
 //!
 //! The launch begins while the one before it, which makes its input, still runs: a warp asks for the
 //! beginning of its rows of weights and loads its first pieces, and waits for the input then. No launch
@@ -39,9 +40,9 @@
 //! # Registers
 //!
 //! The words of 2 outputs × [`STEPS`](MatvecGeometry::steps) pieces twice: in use and under way;
-//! one sum for each output and row; one piece of input. `ptxas` is told what limit that has
+//! one sum for each output and row; one piece of input. `ptxas` is given a limit
 //! ([`Contract::REGISTER_LIMIT`]) also where it takes no more by itself: then its order of loads and products is another,
-//! and launches of long rows are up to 44 % faster (docs/results.md).
+//! and launches of long rows take up to 44 % less time (docs/results.md).
 //!
 //! # Numeric contract
 //!
@@ -81,8 +82,9 @@ impl MatvecGeometry {
     pub const BLOCK_OUTPUTS: u32 = Self::WARPS * Self::OUTPUTS as u32;
     /// Threads of a block.
     const THREADS: u32 = Self::WARPS * WARP_LANES;
-    /// Bytes of a row of weights that are on their way to the L2 cache before the launch waits for its
-    /// input: those of all blocks that run at a time are to fit there beside each other.
+    /// Bytes of a row of weights that are on their way to the L2 cache before they are loaded: of a block's first group
+    /// before the launch waits for its input, of the next while this one's last pieces are multiplied. Those of two
+    /// groups of all blocks that run at a time are to fit there beside each other.
     pub const AHEAD_BYTES: u32 = 4096;
 
     /// Pieces that a lane loads before it multiplies: two where memory is the limit, and registers are not.
@@ -115,7 +117,7 @@ pub struct Job {
 impl Job {
     /// Matrices of weights in one launch.
     pub const MOST: usize = 3;
-    /// Groups of outputs in one launch, each job's rounded up: blocks along the grid's second axis.
+    /// Groups of outputs in one launch, each job's rounded up: at most as many blocks along the grid's second axis.
     pub const MOST_GROUPS: u32 = 65_535;
 
     /// Groups of `outputs` outputs that jobs have.
@@ -170,7 +172,7 @@ pub struct Matvec<P, const ROWS: usize> {
     /// Columns of input and weights: a multiple of the format's block, of 32 for q8 and of 8 for
     /// f16, not 0, so that rows begin at multiples of 16 bytes; and rows have fewer than 2^31 bytes.
     pub k: u32,
-    /// Blocks of a pass at most, not 0; with more groups each takes several.
+    /// Blocks of a pass at most, not 0; with more groups each takes several. The bits do not depend on it.
     pub blocks: u32,
     /// What input and weights are.
     pub pair: PhantomData<P>,

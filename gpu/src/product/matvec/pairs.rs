@@ -18,8 +18,8 @@ pub trait Pair: Copy + Send + Sync + 'static {
     const DOTS: u32;
     /// Blocks of [`Matvec`](super::Matvec) for which a multiprocessor has registers.
     const RESIDENT: u32;
-    /// Whether a launch has only as many blocks as run at a time, and each goes on with other outputs; otherwise each
-    /// makes room for the next. As measured (docs/results.md).
+    /// Whether a launch has only as many blocks as run at a time, each with several groups of outputs, or one for each
+    /// group. As measured (docs/results.md).
     const PERSISTENT: bool;
     /// A piece of weights as it is loaded.
     type Words: Copy;

@@ -88,11 +88,12 @@ pub enum Fault {
     /// A kernel that begins early touches what another launch may write, before it has waited for earlier
     /// launches: see [`simt`](crate::simt), "Launches that begin early".
     Early {
-        /// Where; in a buffer that is not an input. Of a kernel that reads what is
-        /// [settled](crate::simt::Contract::READS_SETTLED) only what is not.
+        /// Where; in a buffer that is not an input.
         place: Place,
         /// Whether the stopped thread was about to write.
         writes: bool,
+        /// Whether it might have read this, had it been [settled](crate::simt::Contract::READS_SETTLED).
+        settled: bool,
     },
     /// A kernel that begins early reads what another launch may write through the read-only path.
     EarlyConstant {
@@ -241,14 +242,12 @@ impl fmt::Display for Fault {
                     "not constant: {place} is read through the read-only path and written in one launch"
                 )
             }
-            Self::Early { place, writes } => {
-                let what = if *writes { "read or write" } else { "write" };
-                write!(
-                    f,
-                    "too early: {} {place}, which launches before this one may still {what}, before \
-                     wait_for_previous",
-                    verb(*writes)
-                )
+            Self::Early { place, writes, settled } => {
+                let what = match settled {
+                    true => "which a launch before this one may still write",
+                    false => "which is no input",
+                };
+                write!(f, "too early: {} {place}, {what}, before wait_for_previous", verb(*writes))
             }
             Self::EarlyConstant { place } => {
                 write!(

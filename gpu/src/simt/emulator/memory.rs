@@ -84,7 +84,7 @@ pub(super) enum Order {
     Alone,
     /// They may still run, and only what no launch writes is read.
     Early,
-    /// They may still run, and what those wrote that do not is read, too.
+    /// They may still run; of what launches write only bytes that none of these has written may be read.
     Settled,
     /// They have been waited for.
     Waited,
@@ -266,11 +266,12 @@ impl Memory {
         Some((self.buffers.get(index)?, address & ((1 << OFFSET_BITS) - 1)))
     }
 
-    /// All launches so far are done, as they are when the host has waited for them or has copied something: a kernel
-    /// that begins early may read what they wrote before it waits.
+    /// All launches so far are done, as they are when the host has waited for them or has copied something in their
+    /// stream: a kernel that begins early may read what they wrote before it waits.
     pub fn settle(&mut self) {
         for page in self.buffers.iter_mut().flat_map(Buffer::pages_mut) {
             page.unsettled.clear();
+            page.cells.clear();
         }
     }
 
@@ -281,6 +282,13 @@ impl Memory {
             self.settle();
         }
         for page in self.buffers.iter_mut().flat_map(Buffer::pages_mut) {
+            // What the launch before wrote, until this one has waited for it.
+            if page.cells.iter().any(|cell| cell.writer != 0) {
+                page.unsettled.resize(page.data.len(), false);
+                for (unsettled, cell) in page.unsettled.iter_mut().zip(&page.cells) {
+                    *unsettled |= cell.writer != 0;
+                }
+            }
             page.cells.clear();
             page.wide = Wide::new(warps);
         }
@@ -340,7 +348,12 @@ impl Memory {
             Contents::Writable { initialized, pages } => {
                 match by.order {
                     Order::Early => {
-                        return Err(Fault::Early { place: buffer.place(offset as u64), writes: false }.into());
+                        return Err(Fault::Early {
+                            place: buffer.place(offset as u64),
+                            writes: false,
+                            settled: false,
+                        }
+                        .into());
                     }
                     Order::Settled | Order::Waited if constant => {
                         return Err(Fault::EarlyConstant { place: buffer.place(offset as u64) }.into());
@@ -355,7 +368,7 @@ impl Memory {
                     && let Some(i) = unsettled.iter().position(|&unsettled| unsettled)
                 {
                     let place = buffer.place((offset + i) as u64);
-                    return Err(Fault::Early { place, writes: false }.into());
+                    return Err(Fault::Early { place, writes: false, settled: true }.into());
                 }
                 into.copy_from_slice(&page.data[start..start + into.len()]);
                 let mut unwritten = None;
@@ -382,13 +395,13 @@ impl Memory {
             return Err(Fault::ReadOnly { place: buffer.place(offset as u64) }.into());
         };
         if matches!(by.order, Order::Early | Order::Settled) {
-            return Err(Fault::Early { place: buffer.place(offset as u64), writes: true }.into());
+            return Err(
+                Fault::Early { place: buffer.place(offset as u64), writes: true, settled: false }.into()
+            );
         }
         let (mut page, start) = (lock(&pages[offset / PAGE_BYTES]), offset % PAGE_BYTES);
         let page = page.touched();
         page.data[start..start + from.len()].copy_from_slice(from);
-        page.unsettled.resize(page.data.len(), false);
-        page.unsettled[start..start + from.len()].fill(true);
         for i in 0..from.len() {
             page.writes[start + i] = page.writes[start + i].saturating_add(1);
             page.cells[start + i].write(by, &mut page.wide, || buffer.place((offset + i) as u64))?;

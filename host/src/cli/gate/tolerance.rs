@@ -11,7 +11,7 @@ use crate::cpu::Arithmetic;
 use crate::cuda::backend::{ActivationKind, GpuOptions};
 use crate::gate::compare::{Flip, Summary};
 use crate::gate::passage::Passage;
-use crate::gate::tolerance::{self, CLEAR_GAP, Line, Make, Role, Subject, Tolerance, kept_bytes};
+use crate::gate::tolerance::{self, CLEAR_GAP, DRAWS, Line, Make, Role, Subject, Tolerance, kept_bytes};
 use crate::session::Session;
 
 /// Hold a model on a GPU, or on the emulator, against the CPU's exact mode
@@ -100,8 +100,7 @@ pub(super) fn judge(
     &ReferenceArgs { threads }: &ReferenceArgs,
     size: &SizeArgs,
 ) -> anyhow::Result<Tolerance> {
-    // The first draw is f16's own; more of them show how far such a rounding goes by chance.
-    let draws = if quick { 1 } else { 3 };
+    let draws = if quick { 1 } else { DRAWS };
     let (passages, tokens, steps) = match (quick, opened.device) {
         (true, _) => (2, 12, 3),
         (false, Some(_)) => (4, 64, 16),

@@ -219,6 +219,9 @@ impl<Q: ModelQueue> GpuBackend<Q> {
             queue.write(sequences.work.tokens.slice_mut(0..rows), &tokens)?;
             queue.write(sequences.work.places.slice_mut(0..rows), &places)?;
         }
+        // The kernels of a step read places and the cache before they wait for what comes before them. So a step is a
+        // graph's beginning, or, where nothing is noted down, follows a copy: the one above, or the one that brought the
+        // tokens of the step before to the host.
         // Until the step is done, what the memory holds is not known.
         sequences.next.clear();
         let longest = steps.iter().map(|step| step.position + 1).max().unwrap_or(0);

@@ -66,14 +66,15 @@ impl AttnShape {
 /// was. Of rows of one sequence what they see of each other is not defined.
 ///
 /// Biases and norms are read while launches before this one still run (see `gpu::simt`, "Launches that begin early"):
-/// they have to be inputs or uploads, never what a launch wrote. So are places, and keys and values of earlier positions: what
-/// launches wrote of those has to be settled, by a copy, a wait, or the start of a graph. The emulator checks both.
+/// they have to be inputs or uploads, never what a launch wrote. So are places, and keys and values of earlier
+/// positions: what launches wrote of those has to be settled, by a copy, a wait, or the start of a graph. The emulator
+/// checks both.
 ///
 /// # Errors
 /// [`Error::Contract`] unless `out` has the elements of the shape, `workspace` has those of
 /// [`AttnShape::workspace`], the head size is 64, 80, 96, 128 or 256, at most 16 query heads share a KV head, a
 /// row's values are a multiple of 4 (f16: 8, f16 in slabs and q8: 32), out, workspace and cache are aligned to
-/// 16 bytes, there are at most 65,535 rows, and the rest is as `rope_kv` wants it; those of a launch.
+/// 16 bytes, there are at most 65,535 rows and as many chunks of [`CHUNK`] positions, and the rest is as `rope_kv` wants it; those of a launch.
 pub fn attn_decode<O: RowsMut>(
     queue: &impl Queue,
     out: O,
@@ -90,7 +91,7 @@ pub fn attn_decode<O: RowsMut>(
     check.that(group > 0, || "no query head has a KV head".to_owned())?;
     let head_size = check.count(shape.head_size, "the head size", 256)?;
     check.count(shape.context, "the context", i32::MAX.unsigned_abs())?;
-    let chunks = check.count(shape.chunks(), "chunks of 128 positions", 65_535)?;
+    let chunks = check.count(shape.chunks(), &format!("chunks of {CHUNK} positions"), 65_535)?;
     let (turning, positions) = check.turning(&heads, angles, &shape.rope())?;
     let heads = u64::from(kv_heads) * u64::from(group);
     let cache = check.cache(&cache, rows, u64::from(kv_heads) * u64::from(head_size))?;
@@ -111,8 +112,9 @@ pub fn attn_decode<O: RowsMut>(
         scaling: shape.scaling,
     };
     // SAFETY: lengths, alignment and limits were just checked; out, the cache and the workspace are borrowed
-    // alone; the kernels check what places say, and the second reads of the workspace what the first has
-    // written.
+    // alone; the kernels check what places say, also one that is not settled, and the second reads of the workspace what
+    // the first has written. That places and earlier positions are settled is for the caller to see to, as is said
+    // above; if they are not, numbers are wrong, and no other memory is touched.
     unsafe {
         match head_size {
             64 => queue.launch(AttnDecode::<64> { chunked, turning }),

@@ -108,7 +108,7 @@ pub fn matvec_q8_by_format(
     let formats: Vec<&[Output<'_>]> = by_format(&mut outputs).collect();
     if let ([first, second], 1) = (&formats[..], rows)
         && TWO_FORMATS.contains(&[first, second].map(|outputs| format_of(outputs)))
-        && blocks(first, OUTPUTS).saturating_add(blocks(second, OUTPUTS)) <= fit
+        && groups(first, OUTPUTS).saturating_add(groups(second, OUTPUTS)) <= fit
     {
         return matvec_q8_two(queue, [first, second], input);
     }
@@ -145,20 +145,20 @@ pub(super) fn not_quantized(kernel: &'static str, format: Format) -> Error {
 }
 
 /// Whether the products of one row are those of the kernel whose warps share K: where a multiprocessor has room for
-/// `resident` blocks of [`Matvec`] and some of them, but no more than that once, would have one more.
+/// `resident` blocks of [`Matvec`], and there are more groups of outputs than that, but not one more for each.
 ///
-/// These come last and alone: query, key and value of qwen2-7b in Q4_K, 576 blocks of which an H200 has 528 at a
-/// time, take 6.04 µs. The other kernel has half as many blocks, and all at a time: 4.64 µs. It loses where `Matvec`
-/// has 448 blocks (4.64 µs instead of 3.93) and where it has 4736 (27.22 instead of 24.89); what lies between is not
-/// measured. docs/results.md, "what was tried on `matvec`, and lost", has the whole table.
+/// Some blocks have two groups then, and the others wait: query, key and value of qwen2-7b in Q4_K are 576 groups,
+/// and an H200 has room for 528 blocks. The other kernel has half as many, and all at a time: 4.41 µs.
+/// It loses where `Matvec` has 448 groups (4.64 µs instead of 3.50) and where it has 4736 (27.22 instead of 22.51);
+/// what lies between is not measured. docs/results.md, "`matvec`", has the tables.
 fn splits_k(outputs: &[Output<'_>], multiprocessors: u32, resident: u32) -> bool {
     let at_a_time = |resident| at_a_time(multiprocessors, resident);
-    let blocks = blocks(outputs, MatvecGeometry::BLOCK_OUTPUTS);
-    (at_a_time(resident) as usize + 1..=at_a_time(resident + 1) as usize).contains(&blocks)
+    let groups = groups(outputs, MatvecGeometry::BLOCK_OUTPUTS);
+    (at_a_time(resident) as usize + 1..=at_a_time(resident + 1) as usize).contains(&groups)
 }
 
-/// Blocks of so many outputs.
-fn blocks(outputs: &[Output<'_>], block_outputs: u32) -> usize {
+/// Groups of so many outputs.
+fn groups(outputs: &[Output<'_>], block_outputs: u32) -> usize {
     let rows = outputs.iter().map(|output| output.weights.rows);
     rows.fold(0, |sum, rows| sum.saturating_add(rows.div_ceil(block_outputs as usize)))
 }

@@ -1,7 +1,8 @@
 //! The `matvec` kernels against f64.
 
-use gpu::product::matvec::TWO_FORMATS;
-use gpu::quant::Format;
+use gpu::product::MatvecGeometry;
+use gpu::product::matvec::{Pair, Quantized, TWO_FORMATS};
+use gpu::quant::{BlockQ4_K, Format};
 use half::f16;
 use rayon::prelude::*;
 
@@ -57,7 +58,13 @@ impl Parity for Matvec {
         };
         // Blocks of 256; lanes with one piece more than others, and steps with none.
         let quick = [[few, 3, 256], [many, 2, 2304]];
-        for shape in trial.cases(&quick, &[[few, 5, 4352]], &[[many, 129, 18_944]]) {
+        let mut large = vec![[many, 129, 18_944]];
+        if is_q8 && at_once == 1 && !splits_k {
+            // More than two groups for each block that runs at a time.
+            let blocks = trial.multiprocessors() * Quantized::<BlockQ4_K>::RESIDENT as usize;
+            large.push([1, 2 * blocks * MatvecGeometry::BLOCK_OUTPUTS as usize + 21, 256]);
+        }
+        for shape in trial.cases(&quick, &[[few, 5, 4352]], &large) {
             if is_q8 {
                 let rows = Rows::<u8>::random(shape[0], shape[2], &mut trial.random);
                 let input = trial.input("input", &rows.elements, 16)?;

@@ -134,6 +134,11 @@ impl<'a, Q: Queue> Trial<'a, Q> {
         }
     }
 
+    /// Multiprocessors of the device.
+    pub(super) fn multiprocessors(&self) -> usize {
+        self.queue.multiprocessors() as usize
+    }
+
     /// An input for kernels, with guard bands.
     pub(super) fn input<T: Pod>(
         &self,

@@ -126,17 +126,75 @@ fn what_is_settled_may_be_read_before_the_wait() {
         let (emulator, mut memory) = (Emulator::new().seed(seed), Memory::new());
         let to = memory.in_out("to", &[5_u32; 64]);
         let early = |memory: &mut Memory| emulator.launch(memory, AddsToSettled::<true>(to)).map(drop);
-        // Values that were there; what an early launch wrote; the same behind a wait of the host; what a launch wrote
-        // that is over before the next begins, but not before the one behind it.
-        early(&mut memory).unwrap_or_else(|error| panic!("{error}"));
+        let late = |memory: &mut Memory, to| emulator.launch(memory, AddsToSettled::<false>(to)).map(drop);
+        let other = memory.in_out("other", &[0_u32; 64]);
+        let fine = |result: Result<(), EmulatorError>| result.unwrap_or_else(|error| panic!("{error}"));
+        // The host's own values are settled.
+        fine(early(&mut memory));
+        // What an early launch wrote is not, also not for the one behind the next.
         let error = early(&mut memory).expect_err("the launch before may still write");
-        assert!(matches!(*error.fault, Fault::Early { writes: false, .. }), "{error}");
-        memory.settle();
-        early(&mut memory).unwrap_or_else(|error| panic!("{error}"));
-        emulator.launch(&mut memory, AddsToSettled::<false>(to)).unwrap_or_else(|error| panic!("{error}"));
-        let error = early(&mut memory).expect_err("a launch need not begin early to be still running");
+        assert!(matches!(*error.fault, Fault::Early { writes: false, settled: true, .. }), "{error}");
         assert!(text(&error).contains("may still write"), "{error}");
-        assert_eq!(memory.values(to), vec![8; 64], "seed {seed}");
+        fine(emulator.launch(&mut memory, AddsToSettled::<true>(other)).map(drop));
+        assert!(early(&mut memory).is_err(), "the launch before the last may still write");
+        // It is when the host has waited, and when a launch has that does not begin early.
+        memory.settle();
+        fine(early(&mut memory));
+        fine(late(&mut memory, other));
+        fine(early(&mut memory));
+        // What that launch itself wrote is not.
+        fine(late(&mut memory, to));
+        assert!(early(&mut memory).is_err(), "a launch need not begin early to be still running");
+        assert_eq!(memory.values(to), vec![9; 64], "seed {seed}");
+    }
+}
+
+/// Touches its element of a buffer before the wait, where it may only read it as what others may write.
+#[derive(Clone, Copy)]
+struct MisusesSettled {
+    to: Global<u32>,
+    writes: bool,
+}
+
+impl Contract for MisusesSettled {
+    const NAME: &'static str = "misuses_settled";
+    const EXPECTATIONS: Expectations =
+        Expectations { instructions: &[], registers: 255, local_memory: false };
+    const STARTS_EARLY: bool = true;
+    const READS_SETTLED: bool = true;
+
+    fn launch(&self) -> Launch {
+        one_block(64, 0)
+    }
+}
+
+impl<'b> Kernel<Lane<'b>> for MisusesSettled {
+    unsafe fn run(self, s: Lane<'b>) {
+        let own = self.to.at(u64::from(s.thread()));
+        s.let_next_begin();
+        // SAFETY: the emulator's to judge.
+        unsafe {
+            if self.writes {
+                s.store_global(own, 1);
+            } else {
+                let _: u32 = s.load_global_constant(own);
+            }
+        }
+        s.wait_for_previous();
+    }
+}
+
+#[test]
+fn what_is_settled_is_neither_written_before_the_wait_nor_a_constant() {
+    for writes in [true, false] {
+        let mut memory = Memory::new();
+        let to = memory.in_out("to", &[5_u32; 64]);
+        let error = Emulator::new().launch(&mut memory, MisusesSettled { to, writes }).expect_err("misuse");
+        match *error.fault {
+            Fault::Early { writes: true, .. } => assert!(writes),
+            Fault::EarlyConstant { .. } => assert!(!writes),
+            _ => panic!("{error}"),
+        }
     }
 }
 
