@@ -148,9 +148,9 @@ impl<S: Simt, A: Activations> Kernel<S> for AttnCombine<A> {
         let column = tile * TILE + lane * LANE_VALUES;
         let width = self.width();
         s.let_next_begin();
-        // SAFETY: a row of the grid's, columns below the width; chunks that attn_decode has written,
-        // because it goes by the same reach; launches that write places are done; shared memory is written by one lane each and read after
-        // the barrier. Whether a block leaves, all of its threads decide alike.
+        // SAFETY: a row of the grid's, columns below the width; chunks that attn_decode has written, because it goes
+        // by the same reach; launches that write places are done; shared memory is written by one lane each and
+        // read after the barrier. Whether a block leaves, all of its threads decide alike.
         unsafe {
             let place = self.chunked.cache.place(s, row);
             s.wait_for_previous();

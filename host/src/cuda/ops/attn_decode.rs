@@ -74,7 +74,8 @@ impl AttnShape {
 /// [`Error::Contract`] unless `out` has the elements of the shape, `workspace` has those of
 /// [`AttnShape::workspace`], the head size is 64, 80, 96, 128 or 256, at most 16 query heads share a KV head, a
 /// row's values are a multiple of 4 (f16: 8, f16 in slabs and q8: 32), out, workspace and cache are aligned to
-/// 16 bytes, there are at most 65,535 rows and as many chunks of [`CHUNK`] positions, and the rest is as `rope_kv` wants it; those of a launch.
+/// 16 bytes, there are at most 65,535 rows and as many chunks of [`CHUNK`] positions, and the rest is as `rope_kv`
+/// wants it; those of a launch.
 pub fn attn_decode<O: RowsMut>(
     queue: &impl Queue,
     out: O,

@@ -148,7 +148,7 @@ pub(super) fn not_quantized(kernel: &'static str, format: Format) -> Error {
 /// `resident` blocks of [`Matvec`], and there are more groups of outputs than that, but not one more for each.
 ///
 /// Some blocks have two groups then, and the others wait: query, key and value of qwen2-7b in Q4_K are 576 groups,
-/// and an H200 has room for 528 blocks. The other kernel has half as many, and all at a time: 4.41 µs.
+/// and an H200 has room for 528 blocks: 4.65 µs. The other kernel has half as many, all at a time: 4.24 µs.
 /// It loses where `Matvec` has 448 groups (4.64 µs instead of 3.50) and where it has 4736 (27.22 instead of 22.51);
 /// what lies between is not measured. docs/results.md, "`matvec`", has the tables.
 fn splits_k(outputs: &[Output<'_>], multiprocessors: u32, resident: u32) -> bool {
