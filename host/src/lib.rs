@@ -14,6 +14,7 @@ pub mod cli;
 pub mod cpu;
 pub mod cuda;
 pub mod experiment;
+mod folder;
 pub mod gate;
 pub mod gguf;
 mod hex;

@@ -25,7 +25,7 @@ pub(super) fn read(argument: Option<&OsStr>, file: Option<&Path>) -> anyhow::Res
     }
     match file {
         Some(path) if path != Path::new("-") => {
-            let name = format!("prompt file {}", path.display());
+            let name = path.display().to_string();
             let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
             text(&bounded(file, &name)?, &name)
         }
@@ -98,7 +98,7 @@ mod tests {
             let error = from_file(bytes).unwrap_err();
             assert!(error.downcast_ref::<UsageError>().is_some());
             let message = error.to_string();
-            assert!(message.starts_with("prompt file ") && message.contains(expected), "{message}");
+            assert!(message.contains(" is not valid UTF-8 ") && message.contains(expected), "{message}");
         }
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
+use crate::folder::folder_of;
 use crate::hex::hex;
 use crate::ptx;
 use crate::session::{Session, SessionError};
@@ -309,11 +310,10 @@ impl Baselines {
 /// A file in the folder of `path`, without a name until it is whole.
 fn beside(path: &Path) -> Result<NamedTempFile, IdentityError> {
     let failed = |source| IdentityError::File { action: "write", path: path.into(), source };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if path.is_dir() {
         return Err(failed(io::Error::other("it is a folder")));
     }
-    NamedTempFile::new_in(folder).map_err(failed)
+    folder_of(path).and_then(NamedTempFile::new_in).map_err(failed)
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use super::{SMALLEST_CONTEXT, Text, scored};
+use crate::folder::folder_of;
 
 const MAGIC: [u8; 8] = *b"lanelogp";
 const FORM: u32 = 1;
@@ -100,7 +101,6 @@ impl Writer {
     /// # Errors
     /// [`SavedError::File`].
     pub fn create(path: &Path, header: &Header) -> Result<Self, SavedError> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let error = |source| SavedError::File { action: "write", path: path.to_path_buf(), source };
         // A name that is a device's or a folder's must not be taken from it.
         if path.exists() && !path.is_file() {
@@ -111,7 +111,7 @@ impl Writer {
         // As other files are made: what others may read is the user's mask.
         #[cfg(unix)]
         temporary.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let file = temporary.tempfile_in(folder).map_err(error)?;
+        let file = folder_of(path).and_then(|folder| temporary.tempfile_in(folder)).map_err(error)?;
         let mut out = BufWriter::new(file);
         out.write_all(&header.bytes()).map_err(error)?;
         Ok(Self { out, path: path.to_path_buf() })

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Progress, Synth};
+use crate::folder::folder_of;
 
 /// Why there is no file. Nothing is left of it then.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +56,7 @@ impl Synth {
             return Err(SynthError::Exists(path.to_owned()));
         }
         let name = path.file_name().ok_or_else(|| io_error(io::ErrorKind::InvalidFilename.into()))?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = folder_of(path).map_err(io_error)?;
         if let Some(free) = free_bytes(folder)
             && free < self.file_bytes()
         {

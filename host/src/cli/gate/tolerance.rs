@@ -156,7 +156,9 @@ pub(super) fn judge(
         role: Role::Yardstick,
     }));
     let bar = ProgressBar::new((subjects.len() * passages.len()) as u64);
-    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} passages, {eta} left")?);
+    bar.set_style(ProgressStyle::with_template(
+        "{wide_bar} {pos}/{len} passages of all models, {elapsed} so far",
+    )?);
     bar.tick();
     let result =
         tolerance::run(&mut reference, &subjects, &passages, &mut |done| bar.set_position(done as u64));
