@@ -145,7 +145,7 @@ impl Queue for Emulated {
     }
 
     fn synchronize(&self) -> Result<(), Error> {
-        self.memory.lock().settle();
+        drop(self.memory.settled());
         Ok(())
     }
 }
@@ -176,16 +176,12 @@ impl ModelQueue for Emulated {
 
     fn write<T: Pod>(&self, to: ViewMut<'_, T>, elements: &[T]) -> Result<(), Error> {
         assert!(elements.len() <= to.len(), "{} elements for {}", elements.len(), to.len());
-        let mut memory = self.memory.lock();
-        memory.settle();
-        memory.write_part(to.start(), elements);
+        self.memory.settled().write_part(to.start(), elements);
         Ok(())
     }
 
     fn read<T: Pod + Send>(&self, into: &mut Vec<T>, from: View<'_, T>) -> Result<(), Error> {
-        let mut memory = self.memory.lock();
-        memory.settle();
-        into[..from.len()].copy_from_slice(&memory.part_values(from.start(), from.len()));
+        into[..from.len()].copy_from_slice(&self.memory.settled().part_values(from.start(), from.len()));
         Ok(())
     }
 
@@ -230,16 +226,12 @@ impl Bytes for EmulatedBytes {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let mut memory = self.memory.lock();
-        memory.settle();
-        memory.write(self.start, bytes);
+        self.memory.settled().write(self.start, bytes);
         Ok(())
     }
 
     fn read(&self, into: &mut [u8]) -> Result<(), Error> {
-        let mut memory = self.memory.lock();
-        memory.settle();
-        into.copy_from_slice(&memory.values(self.start));
+        into.copy_from_slice(&self.memory.settled().values(self.start));
         Ok(())
     }
 }
@@ -253,6 +245,13 @@ impl Drop for EmulatedBytes {
 impl OwnedMemory {
     fn lock(&self) -> MutexGuard<'_, Memory> {
         lock(&self.memory)
+    }
+
+    /// The memory where the host waits or copies: all launches are done.
+    fn settled(&self) -> MutexGuard<'_, Memory> {
+        let mut memory = self.lock();
+        memory.settle();
+        memory
     }
 }
 
