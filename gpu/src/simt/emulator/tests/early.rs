@@ -91,9 +91,18 @@ fn what_another_launch_writes_is_touched_after_the_wait() {
     }
 }
 
-/// Adds 1 to each element of `to`, which it reads before the wait.
+/// Adds 1 to each element of `to`, which it reads before the wait: as what launches write, or as `misuse` says.
 #[derive(Clone, Copy)]
-struct AddsToSettled<const EARLY: bool>(Global<u32>);
+struct AddsToSettled<const EARLY: bool> {
+    to: Global<u32>,
+    misuse: Early,
+}
+
+impl<const EARLY: bool> AddsToSettled<EARLY> {
+    fn rightly(to: Global<u32>) -> Self {
+        Self { to, misuse: Early::Nothing }
+    }
+}
 
 impl<const EARLY: bool> Contract for AddsToSettled<EARLY> {
     const NAME: &'static str = "adds_to_settled";
@@ -109,10 +118,15 @@ impl<const EARLY: bool> Contract for AddsToSettled<EARLY> {
 
 impl<'b, const EARLY: bool> Kernel<Lane<'b>> for AddsToSettled<EARLY> {
     unsafe fn run(self, s: Lane<'b>) {
-        let own = self.0.at(u64::from(s.thread()));
+        let own = self.to.at(u64::from(s.thread()));
         s.let_next_begin();
         // SAFETY: the emulator's to judge.
         unsafe {
+            match self.misuse {
+                Early::Writes => s.store_global(own, 1),
+                Early::ReadsConstant => drop(s.load_global_constant(own)),
+                _ => {}
+            }
             let before = s.load_global(own);
             s.wait_for_previous();
             s.store_global(own, before + 1);
@@ -125,8 +139,10 @@ fn what_is_settled_may_be_read_before_the_wait() {
     for seed in SEEDS {
         let (emulator, mut memory) = (Emulator::new().seed(seed), Memory::new());
         let to = memory.in_out("to", &[5_u32; 64]);
-        let early = |memory: &mut Memory| emulator.launch(memory, AddsToSettled::<true>(to)).map(drop);
-        let late = |memory: &mut Memory, to| emulator.launch(memory, AddsToSettled::<false>(to)).map(drop);
+        let early =
+            |memory: &mut Memory| emulator.launch(memory, AddsToSettled::<true>::rightly(to)).map(drop);
+        let late =
+            |memory: &mut Memory, to| emulator.launch(memory, AddsToSettled::<false>::rightly(to)).map(drop);
         let other = memory.in_out("other", &[0_u32; 64]);
         let fine = |result: Result<(), EmulatorError>| result.unwrap_or_else(|error| panic!("{error}"));
         // The host's own values are settled.
@@ -135,7 +151,7 @@ fn what_is_settled_may_be_read_before_the_wait() {
         let error = early(&mut memory).expect_err("the launch before may still write");
         assert!(matches!(*error.fault, Fault::Early { writes: false, settled: true, .. }), "{error}");
         assert!(text(&error).contains("may still write"), "{error}");
-        fine(emulator.launch(&mut memory, AddsToSettled::<true>(other)).map(drop));
+        fine(emulator.launch(&mut memory, AddsToSettled::<true>::rightly(other)).map(drop));
         assert!(early(&mut memory).is_err(), "the launch before the last may still write");
         // It is when the host has waited, and when a launch has that does not begin early.
         memory.settle();
@@ -149,50 +165,16 @@ fn what_is_settled_may_be_read_before_the_wait() {
     }
 }
 
-/// Touches its element of a buffer before the wait, where it may only read it as what others may write.
-#[derive(Clone, Copy)]
-struct MisusesSettled {
-    to: Global<u32>,
-    writes: bool,
-}
-
-impl Contract for MisusesSettled {
-    const NAME: &'static str = "misuses_settled";
-    const EXPECTATIONS: Expectations =
-        Expectations { instructions: &[], registers: 255, local_memory: false };
-    const STARTS_EARLY: bool = true;
-    const READS_SETTLED: bool = true;
-
-    fn launch(&self) -> Launch {
-        one_block(64, 0)
-    }
-}
-
-impl<'b> Kernel<Lane<'b>> for MisusesSettled {
-    unsafe fn run(self, s: Lane<'b>) {
-        let own = self.to.at(u64::from(s.thread()));
-        s.let_next_begin();
-        // SAFETY: the emulator's to judge.
-        unsafe {
-            if self.writes {
-                s.store_global(own, 1);
-            } else {
-                let _: u32 = s.load_global_constant(own);
-            }
-        }
-        s.wait_for_previous();
-    }
-}
-
 #[test]
 fn what_is_settled_is_neither_written_before_the_wait_nor_a_constant() {
-    for writes in [true, false] {
+    for misuse in [Early::Writes, Early::ReadsConstant] {
         let mut memory = Memory::new();
         let to = memory.in_out("to", &[5_u32; 64]);
-        let error = Emulator::new().launch(&mut memory, MisusesSettled { to, writes }).expect_err("misuse");
+        let kernel = AddsToSettled::<true> { to, misuse };
+        let error = Emulator::new().launch(&mut memory, kernel).expect_err("misuse");
         match *error.fault {
-            Fault::Early { writes: true, .. } => assert!(writes),
-            Fault::EarlyConstant { .. } => assert!(!writes),
+            Fault::Early { writes: true, .. } => assert!(misuse == Early::Writes),
+            Fault::EarlyConstant { .. } => assert!(misuse == Early::ReadsConstant),
             _ => panic!("{error}"),
         }
     }
