@@ -34,6 +34,7 @@ impl Kernels for F16 {
     const NAME: &'static str = "matmul_f16_quant";
     const TILE: [usize; 2] = [128, 128];
     const SEED: u64 = 21;
+    const OUT_ALIGN: usize = 8;
     type Element = f16;
 
     fn rows(m: usize, k: usize, random: &mut Random) -> Rows<f16> {

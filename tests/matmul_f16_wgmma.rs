@@ -1,5 +1,5 @@
-//! `unpack_f16_<format>` to the bit, and behind it `matmul_f16_wgmma` against f64. The device needs compute
-//! capability 9.0.
+//! `unpack_f16_<format>` to the bit, behind it `matmul_f16_wgmma` against f64, and `matmul_f16_wgmma_gated` against
+//! that to the bit. The device needs compute capability 9.0.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
@@ -12,7 +12,9 @@ mod products;
 #[allow(dead_code, reason = "this binary uses a part of it")]
 mod random;
 
-use gpu::product::{PanelF16, Panels};
+use gpu::activation::Gate;
+use gpu::product::panels::{PANEL_ROWS, interleaved, paired};
+use gpu::product::{PanelF16, Panels, Rounds, WeightPanelF16};
 use gpu::quant::Format;
 use half::f16;
 use lanemap::cuda::ops::{self, PlaneMatrix};
@@ -24,6 +26,8 @@ use random::{Random, normal};
 
 on_both! {
     weights_are_unpacked_to_the_bit,
+    two_matrices_take_turns_panel_by_panel,
+    gate_and_up_in_one_product_are_two_products_and_the_gate,
     every_format_is_multiplied,
     biases_are_added_to_every_row,
     a_row_is_the_same_whatever_is_beside_it_and_whatever_the_tiles,
@@ -44,7 +48,7 @@ fn weights_are_unpacked_to_the_bit<M: Machine>(machine: &M) {
             let planes = Guarded::input(machine, "weights", &weights.planes, 16);
             let layout = Panels::new(k as u32);
             machine.each_run(|machine, run| {
-                let mut out = Guarded::<PanelF16>::output(machine, "out", panels(shape), 16);
+                let mut out = Guarded::<WeightPanelF16>::output(machine, "out", panels(shape), 16);
                 let matrix = PlaneMatrix { bytes: planes.view(), format, rows: n, columns: k };
                 ops::unpack_f16(machine, out.view_mut(), matrix).unwrap();
                 machine.synchronize().unwrap();
@@ -52,7 +56,7 @@ fn weights_are_unpacked_to_the_bit<M: Machine>(machine: &M) {
                 let what = format!("{format}, {n} × {k}, random seed {seed}, {run}");
                 for row in 0..(n as u32).next_multiple_of(256) {
                     for column in 0..layout.padded_columns() {
-                        let i = layout.element(row, column) as usize / 2;
+                        let i = layout.element(interleaved(row), column) as usize / 2;
                         let found = elements[i].0;
                         if row as usize >= n {
                             assert_eq!(found.to_bits(), u16::MAX, "{what}: row {row} was written");
@@ -78,6 +82,99 @@ fn weights_are_unpacked_to_the_bit<M: Machine>(machine: &M) {
     }
 }
 
+/// Those of gate and up.
+const FORMATS: [Format; 2] = [Format::Q4_K, Format::Q6_K];
+
+fn two_matrices_take_turns_panel_by_panel<M: Machine>(machine: &M) {
+    let seed = 63;
+    let mut random = Random(seed);
+    for [n, k] in [[1, 256], [128, 256], [300, 512]] {
+        let each = FORMATS.map(|format| {
+            let weights = Matrix::random(format, [n, k], &mut random);
+            let planes = Guarded::input(machine, "weights", &weights.planes, 16);
+            let mut alone = machine.output::<WeightPanelF16>("alone", panels([n, k])).unwrap();
+            let matrix = PlaneMatrix { bytes: planes.view(), format, rows: n, columns: k };
+            ops::unpack_f16(machine, alone.view_mut(), matrix).unwrap();
+            (planes, format, alone.read().unwrap())
+        });
+        let rows = paired(n as u32) as usize;
+        let mut out = Guarded::<WeightPanelF16>::output(machine, "out", panels([rows, k]), 16);
+        let of = |which: usize| {
+            let (planes, format, _) = &each[which];
+            PlaneMatrix { bytes: planes.view(), format: *format, rows: n, columns: k }
+        };
+        ops::unpack_f16_pair(machine, out.view_mut(), [of(0), of(1)]).unwrap();
+        machine.synchronize().unwrap();
+        let found = out.read();
+        let layout = Panels::new(k as u32);
+        for row in 0..rows as u32 {
+            let (panel, within) = (row / PANEL_ROWS, row % PANEL_ROWS);
+            let (which, own) = (panel as usize % 2, panel / 2 * PANEL_ROWS + within);
+            for column in 0..k as u32 {
+                // Rows that were not written are ones in both.
+                let at =
+                    |row| layout.element(interleaved(row), column) as usize / size_of::<WeightPanelF16>();
+                let expected = each[which].2.get(at(own)).map_or(u16::MAX, |x| x.0.to_bits());
+                let what = format!("{n} × {k}, random seed {seed}, row {row}, column {column}");
+                assert_eq!(found[at(row)].0.to_bits(), expected, "{what}");
+            }
+        }
+    }
+}
+
+fn gate_and_up_in_one_product_are_two_products_and_the_gate<M: Machine>(machine: &M) {
+    if !has_wgmma(machine, "gate_and_up_in_one_product_are_two_products_and_the_gate") {
+        return;
+    }
+    let seed = 79;
+    let mut random = Random(seed);
+    // Ragged rows and widths; several tiles a block, and halves.
+    let cases = machine.cases(&[[1, 8, 256], [70, 136, 256], [130, 200, 512]], &[[517, 1496, 1024]]);
+    for shape @ [m, width, k] in cases {
+        let rows = Wgmma::rows(m, k, &mut random).elements;
+        let rows = machine.input("rows", &rows).unwrap();
+        let mut input = machine.output("rows in panels", panels([m, k])).unwrap();
+        ops::convert_f16_panels(machine, input.view_mut(), rows.view(), [m, k]).unwrap();
+        let planes = FORMATS.map(|format| {
+            let planes = Matrix::random(format, [width, k], &mut random).planes;
+            machine.input("weights", &planes).unwrap()
+        });
+        let of =
+            |i: usize| PlaneMatrix { bytes: planes[i].view(), format: FORMATS[i], rows: width, columns: k };
+        let sums = [0, 1].map(|i| {
+            let mut unpacked = machine.output("unpacked", panels([width, k])).unwrap();
+            ops::unpack_f16(machine, unpacked.view_mut(), of(i)).unwrap();
+            let mut sums = machine.output("sums", m * width).unwrap();
+            let (rows, weights) = (input.view(), unpacked.view());
+            ops::matmul_f16_wgmma(machine, sums.view_mut(), rows, weights, None, [m, width, k]).unwrap();
+            machine.synchronize().unwrap();
+            sums
+        });
+        let pair = panels([paired(width as u32) as usize, k]);
+        let mut weights = machine.output("gate and up", pair).unwrap();
+        ops::unpack_f16_pair(machine, weights.view_mut(), [of(0), of(1)]).unwrap();
+        for activation in [Gate::Silu, Gate::GeluTanh] {
+            let mut expected = machine.output::<PanelF16>("expected", panels([m, width])).unwrap();
+            let [gate, up] = sums.each_ref().map(|sums| sums.view());
+            ops::gated(machine, expected.view_mut(), gate, up, activation, [m, width, width]).unwrap();
+            let expected = bits(&expected.read().unwrap());
+            machine.each_run(|machine, run| {
+                let mut out = Guarded::<PanelF16>::output(machine, "out", panels([m, width]), 16);
+                let (rows, weights) = (input.view(), weights.view());
+                ops::matmul_f16_wgmma_gated(machine, out.view_mut(), rows, weights, activation, shape)
+                    .unwrap();
+                machine.synchronize().unwrap();
+                let what = format!("{m} × {width} × {k}, {activation:?}, random seed {seed}, {run}");
+                assert!(bits(&out.read()) == expected, "{what}: other bits than of single products");
+            });
+        }
+    }
+}
+
+fn bits(elements: &[PanelF16]) -> Vec<u16> {
+    elements.iter().map(|x| x.0.to_bits()).collect()
+}
+
 /// Rows of f32 that f16 holds exactly, which go through `convert_f16_panels`.
 struct Wgmma;
 
@@ -87,7 +184,7 @@ fn through_panels<M: Machine>(
     input: View<'_, f32>,
     weights: PlaneMatrix<'_>,
     m: usize,
-    multiply: impl FnOnce(View<'_, PanelF16>, View<'_, PanelF16>, [usize; 3]) -> Result<(), Error>,
+    multiply: impl FnOnce(View<'_, PanelF16>, View<'_, WeightPanelF16>, [usize; 3]) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let PlaneMatrix { rows: n, columns: k, .. } = weights;
     let mut rows = queue.output("rows in panels", panels([m, k]))?;
@@ -116,6 +213,7 @@ impl Kernels for Wgmma {
     const NAME: &'static str = "matmul_f16_wgmma";
     const TILE: [usize; 2] = [128, 256];
     const SEED: u64 = 71;
+    const OUT_ALIGN: usize = 16;
     type Element = f32;
 
     fn rows(m: usize, k: usize, random: &mut Random) -> Rows<f32> {
@@ -162,23 +260,25 @@ fn slabs_are_copied_and_multiplied_once() {
     for [m, n, k] in [[1, 1, 64], [129, 300, 640], [128, 513, 1024]] {
         let input = Wgmma::rows(m, k, &mut random);
         let weights = Matrix::random(Format::F16, [n, k], &mut random);
-        let slabs = k.div_ceil(64) as u64;
-        for (columns, launch) in
-            [(128, by::<64, Emulated> as Launch<Emulated, f32>), (256, by::<128, Emulated>)]
-        {
+        for (columns, launch) in [
+            (128, by::<64, Emulated> as Launch<Emulated, f32>),
+            (240, by::<120, Emulated>),
+            (256, by::<128, Emulated>),
+        ] {
             let (_, counters) = products::run::<Wgmma, _>(machine, launch, &input, &weights);
-            let tiles = (m.div_ceil(128) * n.div_ceil(columns)) as u64;
-            assert_eq!(counters.wgmma, tiles * slabs * 4 * 8, "{m} × {n} × {k}");
-            assert_eq!(counters.bulk_copies, tiles * slabs * (1 + columns as u64 / 128), "{m} × {n} × {k}");
-            assert_eq!(counters.barriers, tiles.min(2));
+            let what = format!("{m} × {n} × {k}, {columns} columns");
+            let (slabs, rows) = (k.div_ceil(64) as u64, m.div_ceil(128));
+            let tiles = rows * n.div_ceil(columns);
+            let rounds = Rounds::new(tiles as u32, 2);
+            // A tile's rows of weights come from as many panels as they lie in; for both halves of one.
+            let copies = |part| {
+                let first = rounds.part(part).0 as usize / rows * columns;
+                ((first + columns - 1) / 128 - first / 128 + 2) as u64
+            };
+            assert_eq!(counters.wgmma, tiles as u64 * slabs * 4 * 8, "{what}");
+            assert_eq!(counters.bulk_copies, slabs * (0..rounds.parts()).map(copies).sum::<u64>(), "{what}");
+            assert_eq!(counters.barriers, u64::from(rounds.parts().min(2)), "{what}");
         }
-        // A tile's 240 rows of weights come from as many panels as they lie in.
-        let (_, counters) = products::run::<Wgmma, _>(machine, by::<120, Emulated>, &input, &weights);
-        let of_weights: u64 =
-            (0..n.div_ceil(240) as u64).map(|i| (i * 240 + 239) / 128 - i * 240 / 128 + 1).sum();
-        let [rows, columns] = [m.div_ceil(128) as u64, n.div_ceil(240) as u64];
-        assert_eq!(counters.wgmma, rows * columns * slabs * 4 * 8, "{m} × {n} × {k}");
-        assert_eq!(counters.bulk_copies, rows * (columns + of_weights) * slabs, "{m} × {n} × {k}");
     }
 }
 
@@ -198,13 +298,14 @@ fn sectors_are_written_whole() {
 
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let operand = machine.output::<PanelF16>("panels", 2 * panels([256, 64]) + 8).unwrap();
+    let matrix = machine.output::<WeightPanelF16>("weights", 2 * panels([256, 64]) + 8).unwrap();
     let bytes = machine.input("weights", &[0_u8; 1000]).unwrap();
     let bias = machine.input("bias", &[0.0_f32; 4]).unwrap();
     let mut out = machine.output("out", 16).unwrap();
     let one = panels([2, 64]);
     assert_eq!(one, 256 * 64);
     let mut run = |len, a, b, bias| {
-        let (input, weights) = (operand.slice(a), operand.slice(b));
+        let (input, weights) = (operand.slice(a), matrix.slice(b));
         ops::matmul_f16_wgmma(machine, out.slice_mut(0..len), input, weights, bias, [2, 4, 64])
     };
     let name = "matmul_f16_wgmma_n128";
@@ -219,7 +320,7 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     refused(run(8, 1..one + 1, 0..one, None), &text);
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
 
-    let mut unpacked = machine.output::<PanelF16>("unpacked", one).unwrap();
+    let mut unpacked = machine.output::<WeightPanelF16>("unpacked", one).unwrap();
     let mut unpack = |len, columns| {
         let matrix = PlaneMatrix { bytes: bytes.slice(0..576), format: Format::Q4_K, rows: 4, columns };
         ops::unpack_f16(machine, unpacked.slice_mut(0..len), matrix)
@@ -227,7 +328,24 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     assert_refused(unpack(one, 256), "unpack_f16_q4_k: out has 16384 elements, the shape has 65536");
     let text = "unpack_f16_q4_k: weights has 128 columns of Q4_K, not a multiple of 256";
     assert_refused(unpack(one, 128), text);
+    let of =
+        |rows| PlaneMatrix { bytes: bytes.slice(0..rows * 144), format: Format::Q4_K, rows, columns: 256 };
+    let text = "unpack_f16_q4_k: a pair of 4 × 256 and 3 × 256";
+    assert_refused(ops::unpack_f16_pair(machine, unpacked.view_mut(), [of(4), of(3)]), text);
     assert!(unpacked.read().unwrap().iter().all(|x| x.0.is_nan()), "nothing ran");
+
+    let mut gated = machine.output::<PanelF16>("gated", one).unwrap();
+    let mut run = |out, weights, width| {
+        let (out, input) = (gated.slice_mut(0..out), operand.slice(0..one));
+        ops::matmul_f16_wgmma_gated(machine, out, input, matrix.slice(0..weights), Gate::Silu, [2, width, 64])
+    };
+    let name = "matmul_f16_wgmma_gated";
+    assert_refused(run(one, one, 12), &format!("{name}: the width is 12, not a multiple of 8"));
+    let text = format!("{name}: out has 16383 elements, the shape has 16384");
+    assert_refused(run(one - 1, one, 16), &text);
+    let text = format!("{name}: weights has 16383 elements, the shape has 16384");
+    assert_refused(run(one, one - 1, 16), &text);
+    assert!(gated.read().unwrap().iter().all(|x| x.0.is_nan()), "nothing ran");
 }
 
 /// As `say_speed` of the other products, of each part alone.
@@ -275,7 +393,7 @@ fn speed() {
             &lanemap::cuda::Stream,
             ViewMut<'_, f32>,
             View<'_, PanelF16>,
-            View<'_, PanelF16>,
+            View<'_, WeightPanelF16>,
             Option<View<'_, f32>>,
             [usize; 3],
         ) -> Result<(), Error>;

@@ -2,8 +2,8 @@
 
     python3 tools/products.py target/debug/build/host-*/out/sm_90a.ptx
 
-out = A · Bᵀ, A and B f16, random, sums in f32. lanemap's kernels read panels (gpu/src/product/panels.rs)
-and write f32; cuBLAS reads rows and writes f16, which is less, and f32 where this PyTorch has it. First every
+out = A · Bᵀ, A and B f16, random, sums in f32. lanemap's kernels read panels (gpu/src/product/panels.rs),
+those of B with rows in another order, and write f32; cuBLAS reads rows and writes f16, which is less, and f32 where this PyTorch has it. First every
 kernel is compared with f64 on 200 elements; one that is off is not timed. Batches of ten launches between two
 events, behind a kernel that only waits, so that launching costs nothing; median of 60 batches.
 """
@@ -43,6 +43,19 @@ def panels(matrix):
     return torch.gather(parts, 3, order.expand(parts.shape)).contiguous()
 
 
+def interleaved(matrix):
+    """The rows in the order of weights in panels: of 16, row 8 j + 2 q + e is row 4 q + 2 j + e."""
+    row = torch.arange(len(matrix), device=matrix.device)
+    j, q, e = row % 16 // 8, row % 8 // 2, row % 2
+    return matrix[row // 16 * 16 + 4 * q + 2 * j + e]
+
+
+def parts(tiles, blocks):
+    """Tiles, of which those of a last round that half of the blocks would have are halves."""
+    last = tiles % blocks
+    return tiles + last if last <= blocks // 2 else tiles
+
+
 def kernels(path):
     """The kernels of a PTX file: functions that make one that launches a product."""
     shared = {name: STAGES_BYTES + 2 * stages * 8 for name, (_, stages) in KERNELS.items()}
@@ -53,9 +66,9 @@ def kernels(path):
         def product(out, a, b, shape, name=name, tile_n=tile_n):
             m, n, k = shape
             tiles = -(-m // TILE_M) * -(-n // tile_n)
-            # gpu::product::MatmulF16Wgmma: four addresses (no bias), m, n, k, blocks that run at a time.
-            arguments = struct.pack("<4Q4I", out.data_ptr(), a.data_ptr(), b.data_ptr(), 0, m, n, k, blocks)
-            grid = (min(tiles, blocks), 1, 1)
+            # gpu::product::MatmulF16Wgmma: out, no bias, input, weights, m, n, k, blocks that run at a time.
+            arguments = struct.pack("<4Q4I", out.data_ptr(), 0, a.data_ptr(), b.data_ptr(), m, n, k, blocks)
+            grid = (min(parts(tiles, blocks), blocks), 1, 1)
             return launcher(loaded[name], grid, THREADS, shared[name], arguments, (out, a, b))
 
         yield name, product
@@ -86,7 +99,7 @@ def main():
             rows.append(("cuBLAS, f32 out", lambda: torch.mm(a, b.T, out_dtype=torch.float32)))
         except (RuntimeError, TypeError) as reason:
             print(f"no cuBLAS with f32 out: {reason}", file=sys.stderr)
-        in_panels = panels(a), panels(b)
+        in_panels = panels(a), panels(interleaved(b))
         for name, product in loaded:
             launch = product(out, *in_panels, shape)
             out.fill_(float("nan"))

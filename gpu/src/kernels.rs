@@ -16,7 +16,7 @@ use crate::probe::{
 };
 use crate::product::matvec::{HalfNumbers, HalfPieces, MatvecRows, MatvecTwo, Quantized};
 use crate::product::{
-    AsF16, AsF16Panels, AsF16Slabs, AsF32, AsQ8, Convert, MatmulF16, MatmulF16Quant, MatmulF16Wgmma,
+    AsF16, AsF16Panels, AsF16Slabs, AsF32, AsQ8, Convert, GateUp, MatmulF16, MatmulF16Quant, MatmulF16Wgmma,
     MatmulSplitK, Matvec, UnpackF16,
 };
 use crate::quant::{
@@ -270,6 +270,7 @@ kernels! {
     matmul_f16_wgmma: MatmulF16Wgmma where "sm_90a",
     matmul_f16_wgmma_n240: MatmulF16Wgmma<120> where "sm_90a",
     matmul_f16_wgmma_n128: MatmulF16Wgmma<64> where "sm_90a",
+    matmul_f16_wgmma_gated: MatmulF16Wgmma<128, GateUp> where "sm_90a",
     convert_f16: Convert<AsF16>,
     convert_f16_panels: Convert<AsF16Panels>,
     convert_f16_slabs: Convert<AsF16Slabs>,

@@ -14,8 +14,6 @@ use crate::random::Random;
 
 /// What weights and inputs are aligned to, in bytes.
 const ALIGN: usize = 16;
-/// What the output is aligned to: two elements.
-const OUT_ALIGN: usize = 8;
 
 /// A launcher: queue, out, input, weights, bias, rows of the input.
 pub(crate) type Launch<M, E> =
@@ -29,6 +27,8 @@ pub(crate) trait Kernels {
     const TILE: [usize; 2];
     /// The first seed.
     const SEED: u64;
+    /// What out is aligned to.
+    const OUT_ALIGN: usize;
     /// What an input is stored as.
     type Element: Pod;
 
@@ -53,7 +53,7 @@ pub(crate) fn run<K: Kernels, M: Machine>(
     let elements = Guarded::input(machine, "input", &input.elements, ALIGN);
     let bytes = Guarded::input(machine, "weights", &weights.planes, ALIGN);
     let bias = weights.bias.as_ref().map(|bias| Guarded::input(machine, "bias", bias, 4));
-    counted(machine, input.m * rows, OUT_ALIGN, |queue, out| {
+    counted(machine, input.m * rows, K::OUT_ALIGN, |queue, out| {
         let weights = PlaneMatrix { bytes: bytes.view(), format: weights.format, rows, columns };
         launch(queue, out, elements.view(), weights, bias.as_ref().map(Guarded::view), input.m)
     })

@@ -65,6 +65,18 @@ impl Gate {
     }
 }
 
+/// `activation(gate) · up` in f32, of a [`Gate`].
+#[inline(always)]
+#[track_caller]
+pub(crate) fn gated<S: Simt>(s: S, activation: u32, gate: f32, up: f32) -> f32 {
+    let z = if activation == Gate::GeluTanh as u32 {
+        TWICE_SQRT_2_OVER_PI * gate * s.fma(0.044_715 * gate, gate, 1.0)
+    } else {
+        gate
+    };
+    gate * s.reciprocal_approx(1.0 + s.exp2_approx(-LOG2_E * z)) * up
+}
+
 /// The arguments of a gate.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -145,13 +157,7 @@ impl<S: Simt, A: Activations> Kernel<S> for Gated<A> {
             }
             let mut values = [0.0; 4];
             for i in 0..LANE_VALUES as usize {
-                let x = gate[i];
-                let z = if self.activation == Gate::GeluTanh as u32 {
-                    TWICE_SQRT_2_OVER_PI * x * s.fma(0.044_715 * x, x, 1.0)
-                } else {
-                    x
-                };
-                values[i] = x * s.reciprocal_approx(1.0 + s.exp2_approx(-LOG2_E * z)) * up[i];
+                values[i] = gated(s, self.activation, gate[i], up[i]);
             }
             A::store(s, self.out, row, self.width, column, values);
         }

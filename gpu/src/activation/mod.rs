@@ -4,4 +4,5 @@
 
 mod gated;
 
+pub(crate) use gated::gated;
 pub use gated::{Gate, Gated};

@@ -201,7 +201,7 @@ impl Activations for AsF16 {
 }
 
 /// Rows of f16 in [panels](super::panels), rounded to nearest even. What panels have beyond the columns
-/// becomes zero.
+/// becomes zero. Each lane stores for itself, and may have any four neighbours.
 #[derive(Clone, Copy, Debug)]
 pub struct AsF16Panels;
 

@@ -1,15 +1,16 @@
-//! `matmul_f16_wgmma`, `matmul_f16_wgmma_n240`, `matmul_f16_wgmma_n128`: rows of f16 times rows of f16 on
-//! sm_90a, by the tensor cores' products of a whole warp group straight from shared memory.
+//! `matmul_f16_wgmma`, `matmul_f16_wgmma_n240`, `matmul_f16_wgmma_n128`, `matmul_f16_wgmma_gated`: rows of f16
+//! times rows of f16 on sm_90a, by the tensor cores' products of a whole warp group straight from shared memory.
 //!
-//! `out[m][n] = Σ_k input[m][k] · weights[n][k] + bias[n]`; input and weights f16 in
-//! [panels](super::panels), as [`AsF16Panels`](super::AsF16Panels) and
-//! [`UnpackF16`](super::UnpackF16) leave them; out `M × N` f32, row major.
+//! `Σ_k input[m][k] · weights[n][k]`; input and weights f16 in [panels](super::panels), as
+//! [`AsF16Panels`](super::AsF16Panels) and [`UnpackF16`](super::UnpackF16) leave them. What becomes of the sums is
+//! the [epilogue](super::epilogue)'s: [`Plain`] adds a bias and writes `M × N` f32, row major; [`GateUp`] multiplies
+//! those of an activated gate with those of up, and writes f16 in panels, rows for the next product.
 //!
 //! # Who owns what
 //!
 //! ```text
-//! grid: as many blocks as the device runs at a time; block b has tiles b, b + blocks, ... in the order of
-//! `Tiling::place_in_groups`
+//! grid: as many blocks as the device runs at a time; block b has parts b, b + blocks, ... of `Rounds`, whose tiles
+//! are in the order of `Tiling::place_in_groups`
 //!
 //!                    256 columns of out (rows of weights), or 240, or 128
 //!                   +---------------------------------------------+
@@ -19,15 +20,19 @@
 //!                   +---------------------------------------------+
 //! ```
 //!
-//! A round of all blocks' tiles takes as long as one tile, however few blocks have one. Tiles of 240 columns
-//! are for products whose rounds they fill better: about as many rounds as with 256, and each is shorter. Out as
-//! f16 lost to f32 with every width: pairs of 4 bytes are half sectors, and lanes that exchange them for 16 bytes
-//! take longer still.
+//! A round of all blocks' tiles takes as long as one tile, however few blocks have one. So the tiles of a last round
+//! that at most half of the blocks have are cut into halves, one warp group's rows each; the other one only gives
+//! the stages back. Tiles of 240 columns are for products whose rounds they fill better: about as many rounds as
+//! with 256, and each is shorter.
+//!
+//! Sums are stored as they are, without a way through shared memory: rows of weights are
+//! [interleaved](super::panels::interleaved), so that a lane has four neighbours, 16 bytes of f32. Two at a time took
+//! a twentieth of the whole product longer.
 //!
 //! # One slab
 //!
 //! K goes by in slabs of 64: a panel of the input, 16 KiB, and what each panel of the weights has of the tile's
-//! rows are one bulk copy each. 240 rows lie in two panels or in three. A warp group multiplies a slab in four
+//! rows are one bulk copy each; half a tile has half a panel of the input. 240 rows lie in two panels or in three. A warp group multiplies a slab in four
 //! steps of 16 of k, and is never further than one slab behind with waiting for that: while it multiplies a
 //! slab, it gives the one before back.
 //!
@@ -65,16 +70,14 @@
 //! # Numeric contract
 //!
 //! As [`MatmulF16Quant`](super::MatmulF16Quant): sums are f32, k in order of steps of 16, within a step the
-//! tensor core's order, which cuts off instead of rounding; then the bias is added. Every element is summed
+//! tensor core's order, which cuts off instead of rounding; then comes the epilogue. Every element is summed
 //! in the same order whatever M, N, the grid and the tiles are. The bits are not those of
 //! `MatmulF16Quant`: `wgmma` adds the 16 products of a step otherwise than two `mma` do.
 
+use super::epilogue::{Epilogue, Plain};
 use super::panels::{PANEL_BYTES, PANEL_COLUMNS, PANEL_ROWS, Panels, ROW_BYTES, ROWS, STEP_BYTES, operand};
-use super::problem::Product;
-use super::tiling::{FRAGMENT, Output, Tiling};
-use super::{Activations, AsF16Panels};
-use crate::fragment::wgmma;
-use crate::quant::Format;
+use super::rounds::Rounds;
+use super::tiling::{FRAGMENT, Tiling};
 use crate::simt::{
     ColMajor, Contract, Count, Dim3, Expectations, Global, Hopper, Kernel, Launch, Occurrence, Ring,
     RowMajor, WARP_LANES, Work,
@@ -98,18 +101,16 @@ const STAGES_BYTES: u32 = 192 << 10;
 /// The arguments of a product; `REGISTERS` is half of a tile's columns, what a lane holds of it.
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
 #[repr(C)]
-pub struct MatmulF16Wgmma<const REGISTERS: usize = 128> {
-    /// `m × n`, row major, not overlapping the others; aligned to 8 bytes if `n` is even.
-    pub out: Global<f32>,
+pub struct MatmulF16Wgmma<const REGISTERS: usize = 128, E = Plain> {
+    /// What becomes of the sums.
+    pub epilogue: E,
     /// [`Panels`] of `m` rows of `k` columns, aligned to 16 bytes.
     pub input: Global<u8>,
-    /// [`Panels`] of `n` rows of `k` columns, aligned to 16 bytes.
+    /// [`Panels`] of `n` rows of `k` columns, [interleaved](super::panels::interleaved), aligned to 16 bytes.
     pub weights: Global<u8>,
-    /// `n`, or address 0 if there is none.
-    pub bias: Global<f32>,
     /// Rows of input and out.
     pub m: u32,
-    /// Rows of weights, columns of out.
+    /// Rows of weights.
     pub n: u32,
     /// Columns of input and weights.
     pub k: u32,
@@ -117,7 +118,7 @@ pub struct MatmulF16Wgmma<const REGISTERS: usize = 128> {
     pub blocks: u32,
 }
 
-impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
+impl<const REGISTERS: usize, E> MatmulF16Wgmma<REGISTERS, E> {
     /// Columns of a tile.
     const TILE_N: u32 = 2 * REGISTERS as u32;
     /// The tiles. The second numbers are those of warp groups.
@@ -134,18 +135,19 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
     /// Bytes of shared memory.
     pub const SHARED_BYTES: u32 = STAGES_BYTES + Ring::barrier_bytes(Self::STAGES);
 
-    /// Tiles of an `m × n` output.
+    /// The parts of an `m × n` output that so many blocks work on.
+    #[inline(always)]
     #[must_use]
-    pub const fn tiles(m: u32, n: u32) -> u32 {
-        Self::TILING.grid(m, n).x
+    pub const fn rounds([m, n]: [u32; 2], blocks: u32) -> Rounds {
+        Rounds::new(Self::TILING.grid(m, n).x, blocks)
     }
 }
 
-impl<const REGISTERS: usize> Contract for MatmulF16Wgmma<REGISTERS> {
+impl<const REGISTERS: usize, E: Epilogue> Contract for MatmulF16Wgmma<REGISTERS, E> {
     const NAME: &'static str = match REGISTERS {
-        128 => "matmul_f16_wgmma",
-        120 => "matmul_f16_wgmma_n240",
-        64 => "matmul_f16_wgmma_n128",
+        128 => E::NAMES[0],
+        120 => E::NAMES[1],
+        64 => E::NAMES[2],
         _ => panic!("tiles without a name"),
     };
     const EXPECTATIONS: Expectations = Expectations {
@@ -159,22 +161,20 @@ impl<const REGISTERS: usize> Contract for MatmulF16Wgmma<REGISTERS> {
     };
 
     fn launch(&self) -> Launch {
-        let tiles = Self::tiles(self.m, self.n);
+        let parts = Self::rounds([self.m, self.n], self.blocks).parts();
         Launch {
-            grid: Dim3::linear(tiles.min(self.blocks)),
+            grid: Dim3::linear(parts.min(self.blocks)),
             threads: (CONSUMERS + 1) * WARP_LANES,
             shared_bytes: Self::SHARED_BYTES,
         }
     }
 
     fn work(&self, _: u32) -> Option<Work> {
-        let Self { out, input, weights, bias, m, n, k, .. } = *self;
-        let product = Product { out, input, weights, bias, m, n, k };
-        Some(product.work(Format::F16, AsF16Panels::value_bytes(k)))
+        Some(self.epilogue.work([self.m, self.n, self.k]))
     }
 }
 
-impl<S: Hopper, const REGISTERS: usize> Kernel<S> for MatmulF16Wgmma<REGISTERS> {
+impl<S: Hopper, const REGISTERS: usize, E: Epilogue> Kernel<S> for MatmulF16Wgmma<REGISTERS, E> {
     #[inline(always)]
     unsafe fn run(self, s: S) {
         let shared = s.shared::<u8>();
@@ -197,8 +197,8 @@ impl<S: Hopper, const REGISTERS: usize> Kernel<S> for MatmulF16Wgmma<REGISTERS> 
     }
 }
 
-impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
-    /// Copies the slabs of the block's tiles into the stages.
+impl<const REGISTERS: usize, E: Epilogue> MatmulF16Wgmma<REGISTERS, E> {
+    /// Copies the slabs of the block's parts into the stages.
     ///
     /// # Safety
     /// The barriers have been initialized; one lane of the block does so.
@@ -206,17 +206,25 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
     #[track_caller]
     unsafe fn produce<S: Hopper>(&self, s: S, mut stages: Ring) {
         let panels = Panels::new(self.k);
-        let mut tile = s.block().x;
-        while tile < Self::tiles(self.m, self.n) {
+        let rounds = Self::rounds([self.m, self.n], self.blocks);
+        let mut part = s.block().x;
+        while part < rounds.parts() {
+            let (tile, half) = rounds.part(part);
             let (row, column) = Self::TILING.place_in_groups(GROUP, tile, self.m, self.n);
+            let (down, rows) = match half {
+                None => (0, TILE_M),
+                Some(half) => (half * GROUP_ROWS, GROUP_ROWS),
+            };
+            let (down, input_bytes) = (down * ROW_BYTES, rows * ROW_BYTES);
             for slab in 0..panels.across() {
                 let (full, stage) = (stages.full_barrier(), stages.stage());
                 // SAFETY: whole panels, the rows of a tile are among those that matrices are rounded up to;
                 // the stage has been given back, in the first round nobody has had it.
                 unsafe {
                     stages.wait_empty(s);
-                    s.mbarrier_arrive_expect(full, Self::STAGE_BYTES);
-                    s.bulk_load(stage, self.input.at(panels.panel(row, slab)), PANEL_BYTES, full);
+                    s.mbarrier_arrive_expect(full, Self::STAGE_BYTES - PANEL_BYTES + input_bytes);
+                    let input = self.input.at(panels.panel(row, slab)).at(down.into());
+                    s.bulk_load(stage.at(down), input, input_bytes, full);
                     for i in 0..Self::WEIGHT_PANELS {
                         let (to, rows, from) = self.part(column, i);
                         if rows > 0 {
@@ -228,7 +236,7 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
                 }
                 stages.advance();
             }
-            tile += s.grid().x;
+            part += s.grid().x;
         }
     }
 
@@ -248,86 +256,107 @@ impl<const REGISTERS: usize> MatmulF16Wgmma<REGISTERS> {
         (first, end.saturating_sub(first), if exists { column + first } else { 0 })
     }
 
-    /// Multiplies the slabs in the stages, and stores each tile's sums.
+    /// Multiplies the slabs in the stages, and stores each part's sums.
     ///
     /// # Safety
     /// The barriers have been initialized; all warps of both warp groups do so.
     #[inline(always)]
     #[track_caller]
     unsafe fn consume<S: Hopper>(&self, s: S, mut stages: Ring) {
-        let (warp, lane) = (s.warp(), s.lane());
-        let down = warp / GROUP_WARPS * GROUP_ROWS;
+        let group = s.warp() / GROUP_WARPS;
+        let down = group * GROUP_ROWS;
         let slabs = Panels::new(self.k).across();
-        let mut tile = s.block().x;
-        while tile < Self::tiles(self.m, self.n) {
-            let mut sums = [0.0; REGISTERS];
-            // Not a loop of no slabs: then sums would be set where products may be under way, and `ptxas` would
-            // have every product waited for.
-            if slabs > 0 {
-                let (mut slab, mut before) = (0, stages);
-                loop {
-                    let panels = stages.stage();
-                    let (a, b) = (operand(panels, down), operand(panels.at(PANEL_BYTES), 0));
-                    // SAFETY: the stage is full, and stays so until this warp has given it back, which it
-                    // does when its products are done.
-                    unsafe {
-                        stages.wait_full(s);
-                        s.wgmma_fence();
-                        for step in 0..STEPS {
-                            let by = step * STEP_BYTES;
-                            let (a, b) = (a.advance(by), b.advance(by));
-                            s.wgmma_f16::<RowMajor, ColMajor, REGISTERS>(&mut sums, a, b, true);
-                        }
-                    }
-                    s.wgmma_commit();
-                    slab += 1;
-                    if slab == slabs {
-                        break;
-                    }
-                    s.wgmma_wait::<1>();
-                    if slab > 1 && lane == 0 {
-                        // SAFETY: the products of the slab before are done.
-                        unsafe { s.mbarrier_arrive(before.empty_barrier()) };
-                    }
-                    before = stages;
-                    stages.advance();
-                }
-                s.wgmma_wait::<0>();
-                if lane == 0 {
-                    // SAFETY: all products are done.
-                    unsafe {
-                        if slab > 1 {
-                            s.mbarrier_arrive(before.empty_barrier());
-                        }
-                        s.mbarrier_arrive(stages.empty_barrier());
-                    }
-                }
-                stages.advance();
-            }
-            // SAFETY: no other warp group has these rows.
+        let rounds = Self::rounds([self.m, self.n], self.blocks);
+        let mut part = s.block().x;
+        while part < rounds.parts() {
+            let (tile, half) = rounds.part(part);
+            // SAFETY: the caller's; no other warp group has these rows.
             unsafe {
-                let (row, column) = Self::TILING.place_in_groups(GROUP, tile, self.m, self.n);
-                self.store(s, &sums, row + down, column);
+                if half.is_none_or(|half| half == group) {
+                    let sums = self.multiply(s, &mut stages, slabs, down);
+                    let (row, column) = Self::TILING.place_in_groups(GROUP, tile, self.m, self.n);
+                    self.epilogue.store(s, &sums, [self.m, self.n], [row + down, column]);
+                } else {
+                    self.pass(s, &mut stages, slabs);
+                }
             }
-            tile += s.grid().x;
+            part += s.grid().x;
         }
     }
 
-    /// Adds the bias and stores a warp group's sums, from `row` and `column` on, as far as there is an
-    /// output.
+    /// The sums of a warp group's rows, from `down` on in the stages' panels of the input, over so many slabs.
     ///
     /// # Safety
-    /// No other warp group has these elements.
+    /// As [`consume`](Self::consume), for the warps of one group.
     #[inline(always)]
     #[track_caller]
-    unsafe fn store<S: Hopper>(&self, s: S, sums: &[f32; REGISTERS], row: u32, column: u32) {
-        let (down, right) = wgmma::d(s.thread() % (GROUP_WARPS * WARP_LANES), 0);
-        let Self { out, bias, m, n, .. } = *self;
-        let pair = |i: usize, j: usize| [sums[4 * j + 2 * i], sums[4 * j + 2 * i + 1]];
-        // SAFETY: the caller's.
-        unsafe {
-            let output = Output { out, bias, m, n };
-            output.store_pairs(s, [row + down, column + right], [2, REGISTERS / 4], pair);
+    unsafe fn multiply<S: Hopper>(self, s: S, stages: &mut Ring, slabs: u32, down: u32) -> [f32; REGISTERS] {
+        let mut sums = [0.0; REGISTERS];
+        // Not a loop of no slabs: then sums would be set where products may be under way, and `ptxas` would
+        // have every product waited for.
+        if slabs == 0 {
+            return sums;
+        }
+        let lane = s.lane();
+        let (mut slab, mut before) = (0, *stages);
+        loop {
+            let panels = stages.stage();
+            let (a, b) = (operand(panels, down), operand(panels.at(PANEL_BYTES), 0));
+            // SAFETY: the stage is full, and stays so until this warp has given it back, which it
+            // does when its products are done.
+            unsafe {
+                stages.wait_full(s);
+                s.wgmma_fence();
+                for step in 0..STEPS {
+                    let by = step * STEP_BYTES;
+                    let (a, b) = (a.advance(by), b.advance(by));
+                    s.wgmma_f16::<RowMajor, ColMajor, REGISTERS>(&mut sums, a, b, true);
+                }
+            }
+            s.wgmma_commit();
+            slab += 1;
+            if slab == slabs {
+                break;
+            }
+            s.wgmma_wait::<1>();
+            if slab > 1 && lane == 0 {
+                // SAFETY: the products of the slab before are done.
+                unsafe { s.mbarrier_arrive(before.empty_barrier()) };
+            }
+            before = *stages;
+            stages.advance();
+        }
+        s.wgmma_wait::<0>();
+        if lane == 0 {
+            // SAFETY: all products are done.
+            unsafe {
+                if slab > 1 {
+                    s.mbarrier_arrive(before.empty_barrier());
+                }
+                s.mbarrier_arrive(stages.empty_barrier());
+            }
+        }
+        stages.advance();
+        sums
+    }
+
+    /// Gives so many stages back, of which the warp group has no rows.
+    ///
+    /// # Safety
+    /// As [`consume`](Self::consume), for the warps of one group.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn pass<S: Hopper>(&self, s: S, stages: &mut Ring, slabs: u32) {
+        for _ in 0..slabs {
+            // SAFETY: the caller's. Not before the stage is full: its barrier would take this arrival for one of
+            // the round before.
+            unsafe {
+                stages.wait_full(s);
+                if s.lane() == 0 {
+                    s.mbarrier_arrive(stages.empty_barrier());
+                }
+            }
+            stages.advance();
         }
     }
 }
@@ -340,6 +369,7 @@ mod tests {
 
     use bytemuck::Zeroable;
 
+    use super::super::panels::interleaved;
     use super::*;
     use crate::quant::f16;
     use crate::simt::emulator::{Emulator, Lane, Memory};
@@ -354,14 +384,14 @@ mod tests {
         (0..rows * columns).map(|_| next()).collect()
     }
 
-    /// A matrix in panels; rows that it does not have are NaN.
-    fn panels(values: &[i32], rows: u32, columns: u32) -> Vec<u8> {
+    /// A matrix in panels, whose row `row` is their row `place(row)`; rows that it does not have are NaN.
+    fn panels(values: &[i32], rows: u32, columns: u32, place: impl Fn(u32) -> u32) -> Vec<u8> {
         let layout = Panels::new(columns);
         let mut bytes = std::vec![0xff; layout.bytes(rows) as usize];
         for row in 0..rows {
             for column in 0..layout.padded_columns() {
                 let value = if column < columns { values[(row * columns + column) as usize] } else { 0 };
-                let at = layout.element(row, column) as usize;
+                let at = layout.element(place(row), column) as usize;
                 bytes[at..at + 2].copy_from_slice(&f16::from_f32(value as f32).to_le_bytes());
             }
         }
@@ -381,11 +411,12 @@ mod tests {
         };
         let expected: Vec<f32> = (0..m * n).map(exact).collect();
         let mut memory = Memory::new();
+        let out = memory.output("out", (m * n) as usize);
+        let bias = if biased { memory.input("bias", &bias) } else { Global::zeroed() };
         let kernel = MatmulF16Wgmma::<REGISTERS> {
-            out: memory.output("out", (m * n) as usize),
-            input: memory.input("input", &panels(&a, m, k)),
-            weights: memory.input("weights", &panels(&b, n, k)),
-            bias: if biased { memory.input("bias", &bias) } else { Global::zeroed() },
+            epilogue: Plain { out, bias },
+            input: memory.input("input", &panels(&a, m, k, |row| row)),
+            weights: memory.input("weights", &panels(&b, n, k, interleaved)),
             m,
             n,
             k,
@@ -393,8 +424,8 @@ mod tests {
         };
         let what = || std::format!("{m} × {n} × {k} by {REGISTERS}");
         Emulator::new().launch(&mut memory, kernel).unwrap_or_else(|error| panic!("{}: {error}", what()));
-        memory.check_written_once(kernel.out).unwrap_or_else(|fault| panic!("{}: {fault}", what()));
-        assert_eq!(memory.values(kernel.out), expected, "{}", what());
+        memory.check_written_once(out).unwrap_or_else(|fault| panic!("{}: {fault}", what()));
+        assert_eq!(memory.values(out), expected, "{}", what());
     }
 
     #[test]
@@ -407,6 +438,8 @@ mod tests {
             ([3, 513, 136], true),
             ([1, 1024, 64], false),
             ([1, 3, 320], false),
+            // One tile, which is two halves.
+            ([100, 116, 200], true),
         ] {
             check::<64>(shape, biased);
             check::<120>(shape, biased);

@@ -41,10 +41,40 @@ pub const ATOM_ROWS: u32 = 8;
 const ATOM_BYTES: u32 = ATOM_ROWS * ROW_BYTES;
 const _: () = assert!(ATOM_BYTES <= crate::simt::SHARED_ALIGN && PANEL_BYTES.is_multiple_of(ATOM_BYTES));
 
-/// An element of a matrix in panels.
+/// An element of a matrix in panels: of the rows that a product takes.
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 #[repr(transparent)]
 pub struct PanelF16(pub f16);
+
+/// An element of a matrix of weights in panels, whose rows are [`interleaved`].
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct WeightPanelF16(pub f16);
+
+/// Rows of panels of two matrices, each with so many rows, whose panels take turns: 128 rows of the first, 128 of
+/// the second, the next 128 of the first.
+#[inline(always)]
+#[must_use]
+pub const fn paired(rows: u32) -> u32 {
+    2 * rows.next_multiple_of(PANEL_ROWS)
+}
+
+/// Which row of its panels row `row` of a matrix of weights is: each 16 rows have another order.
+///
+/// Rows of weights are columns of a product, of which a lane's accumulators are pairs of neighbours, eight columns
+/// apart ([`wgmma::d`](crate::fragment::wgmma::d)). In this order two pairs of a lane are four neighbours of
+/// the output, which are stored at once:
+///
+/// ```text
+/// row of the matrix    0  1  2  3    4  5  6  7    8  9 10 11   12 13 14 15
+/// row of the panel     0  1  8  9    2  3 10 11    4  5 12 13    6  7 14 15
+/// lane, modulo 4            0            1             2             3
+/// ```
+#[inline(always)]
+#[must_use]
+pub const fn interleaved(row: u32) -> u32 {
+    row & !15 | (row & 2) << 2 | (row & 12) >> 1 | row & 1
+}
 
 /// Where the elements of a matrix in panels are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +178,14 @@ mod tests {
     use std::vec;
 
     use super::*;
+
+    #[test]
+    fn weights_have_their_rows_in_another_order_within_16() {
+        let order = [0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15];
+        for row in 0..300 {
+            assert_eq!(interleaved(row), row / 16 * 16 + order[row as usize % 16], "row {row}");
+        }
+    }
 
     #[test]
     fn elements_have_one_place_each() {

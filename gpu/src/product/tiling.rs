@@ -2,7 +2,7 @@
 //! on, and how they are stored.
 
 use crate::fragment::wmma;
-use crate::simt::{Accumulator, Dim3, Global, Simt, WARP_LANES};
+use crate::simt::{Accumulator, Dim3, Global, Simt, WARP_LANES, Word};
 
 /// Rows and columns of an accumulator.
 pub(super) const FRAGMENT: u32 = 16;
@@ -144,39 +144,41 @@ impl Output {
             [sums[i / 2][j / 2][first], sums[i / 2][j / 2][first + 1]]
         };
         // SAFETY: the caller's.
-        unsafe { self.store_pairs(s, [row + down, column + right], eighths, pair) }
+        unsafe { self.store_runs(s, [row + down, column + right], eighths, pair) }
     }
 
-    /// Adds the bias and stores a lane's sums as far as there is an output: `pair(i, j)` stands 8 `i` rows
-    /// below and 8 `j` columns beside the place given, an even column. Pairs are one store where they are
-    /// aligned.
+    /// Adds the bias and stores a lane's sums as far as there is an output: `run(i, j)` are neighbours, and stand
+    /// 8 `i` rows below and as many columns as four lanes have beside the place given, `j` times; that is a column
+    /// that is a multiple of their number. Runs are one store where all are aligned.
     ///
     /// # Safety
-    /// No other lane has these elements.
+    /// No other lane has these elements; out is aligned to a run's bytes if `n` is a multiple of its elements.
     #[inline(always)]
     #[track_caller]
-    pub(super) unsafe fn store_pairs<S: Simt>(
+    pub(super) unsafe fn store_runs<S: Simt, const WIDTH: usize>(
         self,
         s: S,
         [row, column]: [u32; 2],
         [rows, columns]: [usize; 2],
-        pair: impl Fn(usize, usize) -> [f32; 2],
-    ) {
-        let pairs = self.n.is_multiple_of(2);
+        run: impl Fn(usize, usize) -> [f32; WIDTH],
+    ) where
+        [f32; WIDTH]: Word,
+    {
+        let width = WIDTH as u32;
+        let whole = self.n.is_multiple_of(width);
         for j in 0..columns {
-            let column = column + 8 * j as u32;
+            let column = column + 4 * width * j as u32;
             if column >= self.n {
                 continue;
             }
-            let both = column + 1 < self.n;
-            let mut bias = [0.0; 2];
+            let mut bias = [0.0; WIDTH];
             // SAFETY: columns of the output, as far as they exist; the caller's for the stores.
             unsafe {
                 if self.bias.address() != 0 {
-                    let from = self.bias.at(u64::from(column));
-                    bias[0] = s.load_global_constant(from);
-                    if both {
-                        bias[1] = s.load_global_constant(from.at(1));
+                    for k in 0..WIDTH {
+                        if column + (k as u32) < self.n {
+                            bias[k] = s.load_global_constant(self.bias.at(u64::from(column) + k as u64));
+                        }
                     }
                 }
                 for i in 0..rows {
@@ -184,15 +186,18 @@ impl Output {
                     if row >= self.m {
                         continue;
                     }
-                    let [first, second] = pair(i, j);
-                    let values = [first + bias[0], second + bias[1]];
+                    let mut values = run(i, j);
+                    for k in 0..WIDTH {
+                        values[k] += bias[k];
+                    }
                     let to = self.out.row(row, self.n).at(u64::from(column));
-                    if pairs {
+                    if whole {
                         s.store_global(to.cast(), values);
                     } else {
-                        s.store_global(to, values[0]);
-                        if both {
-                            s.store_global(to.at(1), values[1]);
+                        for k in 0..WIDTH {
+                            if column + (k as u32) < self.n {
+                                s.store_global(to.at(k as u64), values[k]);
+                            }
                         }
                     }
                 }

@@ -1,5 +1,5 @@
-//! `unpack_f16_<format>`: weights of any format as f16 in [panels](super::panels), for
-//! [`MatmulF16Wgmma`](super::MatmulF16Wgmma).
+//! `unpack_f16_<format>`: weights of any format as f16 in [panels](super::panels), their rows
+//! [interleaved], for [`MatmulF16Wgmma`](super::MatmulF16Wgmma). Panels of two matrices can take turns.
 //!
 //! # Who owns what
 //!
@@ -32,7 +32,7 @@
 
 use core::marker::PhantomData;
 
-use super::panels::Panels;
+use super::panels::{PANEL_ROWS, Panels, interleaved};
 use super::weights::{CHUNKS, Weights};
 use super::{Activations, AsF16Panels};
 use crate::quant::Format;
@@ -52,7 +52,8 @@ const WARP_PIECES: u32 = 32 / WARP_ROWS;
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct UnpackF16<B> {
-    /// [`Panels::bytes`] of `n` rows of `k` columns, aligned to 16 bytes, not overlapping the weights.
+    /// [`Panels::bytes`] of all rows that there are with `first` and `apart`, of `k` columns, aligned to 16 bytes,
+    /// not overlapping the weights.
     pub out: Global<u8>,
     /// `n` rows of `k` elements in planes, see [`planes`](crate::quant::planes); aligned to 16 bytes.
     pub weights: Global<u8>,
@@ -60,6 +61,11 @@ pub struct UnpackF16<B> {
     pub n: u32,
     /// Columns: a multiple of the format's block and of 8.
     pub k: u32,
+    /// The row of out that the first one is: a multiple of 128.
+    pub first: u32,
+    /// Rows of out from a panel of these weights to the next below it: 128, or more, if panels of another matrix lie
+    /// in between.
+    pub apart: u32,
     /// The format.
     pub format: PhantomData<B>,
 }
@@ -152,7 +158,8 @@ impl<S: Simt, B: Weights> Kernel<S> for UnpackF16<B> {
             let column = piece * PIECE_ELEMENTS + (2 * pair as u32 + odd) * EIGHT;
             for (row, chunk) in [(row - odd, of_even), (row | 1, of_odd)] {
                 if row < self.n && column < panels.padded_columns() {
-                    let to = self.out.at(panels.chunk(row, column));
+                    let below = self.first + row / PANEL_ROWS * self.apart + row % PANEL_ROWS;
+                    let to = self.out.at(panels.chunk(interleaved(below), column));
                     // SAFETY: the chunk lies in the matrix, and is this lane's alone.
                     unsafe { s.store_global(to.cast(), chunk) };
                 }

@@ -2,7 +2,7 @@
 //! slabs for kernels to read.
 
 use bytemuck::Pod;
-use gpu::product::{Activations, PanelF16, Panels, Q8Row, SlabF16, Slabs, panels, slabs};
+use gpu::product::{Activations, PanelF16, Panels, Q8Row, SlabF16, Slabs, WeightPanelF16, panels, slabs};
 use half::f16;
 
 use crate::cuda::ViewMut;
@@ -107,6 +107,24 @@ impl Tiled for PanelF16 {
     }
 }
 
+impl Tiled for WeightPanelF16 {
+    fn new(value: f16) -> Self {
+        Self(value)
+    }
+
+    fn value(self) -> f16 {
+        self.0
+    }
+
+    fn padded(shape: [usize; 2]) -> [usize; 2] {
+        PanelF16::padded(shape)
+    }
+
+    fn place(columns: usize, row: usize, column: usize) -> usize {
+        PanelF16::place(columns, panels::interleaved(row as u32) as usize, column)
+    }
+}
+
 impl Tiled for SlabF16 {
     fn new(value: f16) -> Self {
         Self(value)
@@ -149,8 +167,14 @@ macro_rules! tiled {
 
 tiled!(PanelF16, SlabF16);
 
-/// [`Form::values`]: what fills tiles up is zero beside rows, and below them was not written.
-fn values_of_tiles<T: Tiled>(elements: &[T], shape @ [rows, width]: [usize; 2]) -> Result<Vec<f32>, String> {
+/// [`Form::values`], and those of a matrix of weights: what fills tiles up is zero beside rows, and below them was not written.
+///
+/// # Errors
+/// Where something is elsewhere.
+pub fn values_of_tiles<T: Tiled>(
+    elements: &[T],
+    shape @ [rows, width]: [usize; 2],
+) -> Result<Vec<f32>, String> {
     let [all_rows, all_columns] = T::padded(shape);
     let at = |row: usize, column: usize| elements[T::place(width, row, column)].value();
     let mut values = Vec::new();

@@ -281,6 +281,7 @@ impl<Q: ModelQueue> Backend for GpuBackend<Q> {
         let is_unpacked = [options.prompt, options.step].contains(&ActivationKind::F16Wgmma);
         let products = Products {
             unpacked: if is_unpacked { self.weights.most_unpacked() } else { 0 },
+            unpacked_prompts: options.prompt == ActivationKind::F16Wgmma,
             split_k: options.step == ActivationKind::F16SplitK,
         };
         let table = config.rope.table(self.model.rope_factors());

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use gpu::activation::Gate;
 use gpu::attention::{Scaling, Sight};
-use gpu::product::PanelF16;
+use gpu::product::{PanelF16, WeightPanelF16};
 
 use super::rows::{ActivationKind, Rows, RowsBuffer, with_rows};
 use super::weights::{Layer, Matrix, Optional, Weights};
@@ -307,16 +307,19 @@ impl<'a, Q: Queue> Pass<'a, Q> {
         let (queue, config, rows) = (self.queue, self.config, self.rows);
         let (width, hidden) = (config.width, config.feed_forward);
         let (kind, kind_down) = (self.kind([&layer.gate, &layer.up]), self.kind([&layer.down]));
+        let activation = match config.activation {
+            Activation::Silu => Gate::Silu,
+            Activation::GeluTanh => Gate::GeluTanh,
+        };
+        if kind == ActivationKind::F16Wgmma {
+            return self.feed_forward_in_panels(layer, activation);
+        }
         let Workspace { input, unpacked, gate, up, output, .. } = &mut *self.work;
         let jobs = [
             (&layer.gate, &None, gate.slice_mut(0..rows * hidden)),
             (&layer.up, &None, up.slice_mut(0..rows * hidden)),
         ];
         products(queue, self.phase, kind, input, unpacked, rows, jobs)?;
-        let activation = match config.activation {
-            Activation::Silu => Gate::Silu,
-            Activation::GeluTanh => Gate::GeluTanh,
-        };
         with_rows!(kind_down, R => ops::gated(
             queue,
             R::target(input.rows_mut::<R>(rows, hidden)),
@@ -327,6 +330,21 @@ impl<'a, Q: Queue> Pass<'a, Q> {
         ))?;
         let job = (&layer.down, &None, output.slice_mut(0..rows * width));
         products(queue, self.phase, kind_down, input, unpacked, rows, [job])
+    }
+
+    /// The same with gate and up in one product, which leaves what the next one reads.
+    fn feed_forward_in_panels(&mut self, layer: &Layer, activation: Gate) -> Result<(), Error> {
+        let (queue, config, rows) = (self.queue, self.config, self.rows);
+        let (width, hidden) = (config.width, config.feed_forward);
+        let Workspace { input, unpacked, output, .. } = &mut *self.work;
+        let pair = 0..layer.gate.paired_elements();
+        let matrices = [&layer.gate, &layer.up].map(Matrix::planes);
+        ops::unpack_f16_pair(queue, unpacked.slice_mut(pair.clone()), matrices)?;
+        let (read, gated) = input.gated(rows, [width, hidden]);
+        let shape = [rows, hidden, width];
+        ops::matmul_f16_wgmma_gated(queue, gated, read, unpacked.slice(pair), activation, shape)?;
+        let down = output_of((&layer.down, &None, output.slice_mut(0..rows * width)));
+        PanelF16::multiply(queue, vec![down], input.middle(rows, hidden), rows, true, unpacked)
     }
 }
 
@@ -355,7 +373,7 @@ fn heads<'a>(
 type Job<'a> = (&'a Matrix, &'a Optional, ViewMut<'a, f32>);
 
 /// The job, as launchers take it.
-fn output<'a>((matrix, bias, out): Job<'a>) -> Output<'a> {
+fn output_of<'a>((matrix, bias, out): Job<'a>) -> Output<'a> {
     Output { out, weights: matrix.planes(), bias: bias.as_ref().map(Buffer::view) }
 }
 
@@ -365,12 +383,12 @@ fn products<const N: usize>(
     phase: Phase<'_>,
     kind: ActivationKind,
     input: &RowsBuffer,
-    unpacked: &mut Buffer<PanelF16>,
+    unpacked: &mut Buffer<WeightPanelF16>,
     rows: usize,
     jobs: [Job<'_>; N],
 ) -> Result<(), Error> {
     let columns = jobs[0].0.columns;
-    let outputs = jobs.map(output).into();
+    let outputs = jobs.map(output_of).into();
     let many = matches!(phase, Phase::Prompt { .. });
     with_rows!(kind, R => {
         R::multiply(queue, outputs, input.rows::<R>(rows, columns), rows, many, unpacked)

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use bytemuck::Pod;
-use gpu::product::{Activations, AsF16, AsF16Panels, AsF16Slabs, AsQ8, PanelF16, SlabF16};
+use gpu::product::{Activations, AsF16, AsF16Panels, AsF16Slabs, AsQ8, PanelF16, SlabF16, WeightPanelF16};
 use half::f16;
 
 use crate::cuda::ops::{self, Output, RowsMut};
@@ -81,6 +81,8 @@ pub(super) use with_rows;
 pub(super) struct RowsBuffer {
     f16: Buffer<f16>,
     panels: Buffer<PanelF16>,
+    /// Of a gated layer's middle, which is written while what `panels` has is read.
+    gated: Buffer<PanelF16>,
     slabs: Buffer<SlabF16>,
     q8: Buffer<u8>,
 }
@@ -97,22 +99,47 @@ pub(super) struct RowsRoom {
 }
 
 impl RowsBuffer {
-    /// For rows of at most `width` values.
-    pub(super) fn new(queue: &impl Queue, room: RowsRoom, width: usize) -> Result<Self, Error> {
+    /// For rows of at most `width` values, or of a gated layer's `middle`.
+    pub(super) fn new(
+        queue: &impl Queue,
+        room: RowsRoom,
+        [width, middle]: [usize; 2],
+    ) -> Result<Self, Error> {
+        let widest = width.max(middle);
         Ok(Self {
-            f16: queue.output("f16 rows", f16::elements(room.rows, width))?,
+            f16: queue.output("f16 rows", f16::elements(room.rows, widest))?,
             panels: queue.output("f16 rows in panels", PanelF16::elements(room.panels, width))?,
-            slabs: queue.output("f16 rows in slabs", SlabF16::elements(room.slabs, width))?,
-            q8: queue.output("q8 rows", u8::elements(room.rows, width))?,
+            gated: queue.output("gated f16 rows in panels", PanelF16::elements(room.panels, middle))?,
+            slabs: queue.output("f16 rows in slabs", SlabF16::elements(room.slabs, widest))?,
+            q8: queue.output("q8 rows", u8::elements(room.rows, widest))?,
         })
     }
 
     /// Bytes of that.
-    pub(super) fn byte_len(room: RowsRoom, width: usize) -> usize {
-        let f16s = f16::elements(room.rows, width)
+    pub(super) fn byte_len(room: RowsRoom, [width, middle]: [usize; 2]) -> usize {
+        let widest = width.max(middle);
+        let f16s = f16::elements(room.rows, widest)
             + PanelF16::elements(room.panels, width)
-            + SlabF16::elements(room.slabs, width);
-        f16s * size_of::<f16>() + u8::elements(room.rows, width)
+            + PanelF16::elements(room.panels, middle)
+            + SlabF16::elements(room.slabs, widest);
+        f16s * size_of::<f16>() + u8::elements(room.rows, widest)
+    }
+
+    /// What gate and up are multiplied with, `rows` rows of `width` values in panels, and where those of a gated
+    /// layer's middle go.
+    pub(super) fn gated(
+        &mut self,
+        rows: usize,
+        [width, middle]: [usize; 2],
+    ) -> (View<'_, PanelF16>, ViewMut<'_, PanelF16>) {
+        let Self { panels, gated, .. } = self;
+        let of = |width| 0..PanelF16::elements(rows, width);
+        (panels.slice(of(width)), gated.slice_mut(of(middle)))
+    }
+
+    /// The rows that came there.
+    pub(super) fn middle(&self, rows: usize, middle: usize) -> View<'_, PanelF16> {
+        self.gated.slice(0..PanelF16::elements(rows, middle))
     }
 
     /// The first `rows` rows of `width` values.
@@ -155,7 +182,7 @@ pub(super) trait Rows: Pod {
         input: View<'_, Self>,
         rows: usize,
         many: bool,
-        unpacked: &mut Buffer<PanelF16>,
+        unpacked: &mut Buffer<WeightPanelF16>,
     ) -> Result<(), Error>;
 }
 
@@ -199,7 +226,7 @@ impl Rows for f16 {
         input: View<'_, Self>,
         rows: usize,
         many: bool,
-        _unpacked: &mut Buffer<PanelF16>,
+        _unpacked: &mut Buffer<WeightPanelF16>,
     ) -> Result<(), Error> {
         if many {
             return outputs.into_iter().try_for_each(|Output { out, weights, bias }| {
@@ -221,7 +248,7 @@ impl Rows for u8 {
         input: View<'_, Self>,
         rows: usize,
         _many: bool,
-        _unpacked: &mut Buffer<PanelF16>,
+        _unpacked: &mut Buffer<WeightPanelF16>,
     ) -> Result<(), Error> {
         ops::matvec_q8_by_format(queue, outputs, input, rows)
     }
@@ -237,7 +264,7 @@ impl Rows for PanelF16 {
         input: View<'_, Self>,
         rows: usize,
         _many: bool,
-        unpacked: &mut Buffer<PanelF16>,
+        unpacked: &mut Buffer<WeightPanelF16>,
     ) -> Result<(), Error> {
         for Output { out, weights, bias } in outputs {
             let shape = [rows, weights.rows, weights.columns];
@@ -258,7 +285,7 @@ impl Rows for SlabF16 {
         input: View<'_, Self>,
         rows: usize,
         _many: bool,
-        _unpacked: &mut Buffer<PanelF16>,
+        _unpacked: &mut Buffer<WeightPanelF16>,
     ) -> Result<(), Error> {
         ops::matmul_splitk_by_format(queue, outputs, input, rows)
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use gpu::product::PanelF16;
+use gpu::product::panels::paired;
 use gpu::quant::Format;
 use gpu::quant::planes::{pack_row, plane_row_bytes};
 
@@ -25,6 +26,16 @@ impl Matrix {
     pub(super) fn planes(&self) -> PlaneMatrix<'_> {
         let Self { ref bytes, format, rows, columns } = *self;
         PlaneMatrix { bytes: bytes.view(), format, rows, columns }
+    }
+
+    /// Elements of its panels.
+    pub(super) fn unpacked_elements(&self) -> usize {
+        PanelF16::elements(self.rows, self.columns)
+    }
+
+    /// Elements of the panels of two matrices like this one.
+    pub(super) fn paired_elements(&self) -> usize {
+        PanelF16::elements(paired(self.rows as u32) as usize, self.columns)
     }
 }
 
@@ -111,13 +122,14 @@ impl Weights {
         visit(model, &mut Uploaded(buffers.into_iter()))
     }
 
-    /// The elements of the largest matrix of a layer, unpacked.
+    /// The most elements that are unpacked at a time: a matrix of a layer, or gate and up.
     pub(super) fn most_unpacked(&self) -> usize {
-        let matrices = self.layers.iter().flat_map(|layer| {
-            let Layer { query, key, value, attention_output, gate, up, down, .. } = layer;
-            [query, key, value, attention_output, gate, up, down]
+        let unpacked = self.layers.iter().flat_map(|layer| {
+            let Layer { query, key, value, attention_output, gate, down, .. } = layer;
+            let alone = [query, key, value, attention_output, down];
+            alone.map(Matrix::unpacked_elements).into_iter().chain([gate.paired_elements()])
         });
-        matrices.map(|matrix| PanelF16::elements(matrix.rows, matrix.columns)).max().unwrap_or(0)
+        unpacked.max().unwrap_or(0)
     }
 
     /// The output projection.

@@ -1,7 +1,7 @@
 //! What a forward pass writes between its kernels, and the KV caches.
 
 use gpu::attention::KvPlace;
-use gpu::product::PanelF16;
+use gpu::product::WeightPanelF16;
 use half::f16;
 
 use super::rows::{RowsBuffer, RowsRoom};
@@ -72,6 +72,8 @@ impl KvCaches {
 pub(super) struct Products {
     /// Elements of the largest matrix that is unpacked; 0 where none is, and no rows in panels are read.
     pub(super) unpacked: usize,
+    /// Whether prompts have matrices unpacked: no gate or up is left of them.
+    pub(super) unpacked_prompts: bool,
     /// Whether steps read [`F16SplitK`](super::ActivationKind::F16SplitK).
     pub(super) split_k: bool,
 }
@@ -83,6 +85,11 @@ impl Products {
             panels: if self.unpacked > 0 { rows } else { 0 },
             slabs: if self.split_k { sequences } else { 0 },
         }
+    }
+
+    /// Rows of gate, and of up.
+    fn gate_rows(self, rows: usize, sequences: usize) -> usize {
+        if self.unpacked_prompts { sequences } else { rows }
     }
 }
 
@@ -100,7 +107,7 @@ pub(super) struct Workspace {
     /// What a product reads.
     pub(super) input: RowsBuffer,
     /// The matrix that a product of [`F16Wgmma`](super::ActivationKind::F16Wgmma) reads.
-    pub(super) unpacked: Buffer<PanelF16>,
+    pub(super) unpacked: Buffer<WeightPanelF16>,
     pub(super) query: Buffer<f32>,
     pub(super) key: Buffer<f32>,
     pub(super) value: Buffer<f32>,
@@ -129,6 +136,7 @@ impl Workspace {
     ) -> Result<Self, Error> {
         let rows = Self::pass_rows(config, context, sequences);
         let logit_rows = sequences.max(LOGIT_ROWS);
+        let gate_rows = products.gate_rows(rows, sequences);
         let new = |name, width: usize| queue.output::<f32>(name, rows * width);
         Ok(Self {
             rows,
@@ -136,15 +144,15 @@ impl Workspace {
             tokens: queue.output("tokens", rows)?,
             places: queue.output("places", rows)?,
             residual: new("residual", config.width)?,
-            input: RowsBuffer::new(queue, products.room(rows, sequences), widest(config))?,
+            input: RowsBuffer::new(queue, products.room(rows, sequences), widths(config))?,
             unpacked: queue.output("unpacked weights", products.unpacked)?,
             query: new("query", config.query_width())?,
             key: new("key", config.kv_width())?,
             value: new("value", config.kv_width())?,
             turned: queue.output("turned query", rows * config.query_width())?,
             attended: new("attended", config.query_width())?,
-            gate: new("gate", config.feed_forward)?,
-            up: new("up", config.feed_forward)?,
+            gate: queue.output("gate", gate_rows * config.feed_forward)?,
+            up: queue.output("up", gate_rows * config.feed_forward)?,
             output: new("output", config.width)?,
             logits: queue.output("logits", logit_rows * config.vocab_size)?,
             parts: queue.output("parts of attention", step.workspace())?,
@@ -163,29 +171,35 @@ impl Workspace {
         let logit_rows = sequences.max(LOGIT_ROWS);
         let logits = logit_rows as u128 * config.vocab_size as u128 * size_of::<f32>() as u128;
         let rows = Self::pass_rows(config, context, sequences);
-        let input = RowsBuffer::byte_len(products.room(rows, sequences), widest(config)) as u128;
-        let unpacked = products.unpacked as u128 * size_of::<PanelF16>() as u128;
+        let input = RowsBuffer::byte_len(products.room(rows, sequences), widths(config)) as u128;
+        let gates = products.gate_rows(rows, sequences) as u128 * gate_bytes(config) as u128;
+        let unpacked = products.unpacked as u128 * size_of::<WeightPanelF16>() as u128;
         let parts = step.workspace() as u128 * size_of::<f32>() as u128;
-        rows as u128 * row_bytes(config) as u128 + input + unpacked + logits + parts
+        rows as u128 * row_bytes(config) as u128 + gates + input + unpacked + logits + parts
     }
 
     /// Rows of a pass: as many as the products are fastest with, if there is the context for them.
     pub(super) fn pass_rows(config: &Config, context: usize, sequences: usize) -> usize {
         let room = RowsRoom { rows: 1, panels: 0, slabs: 0 };
-        let row = row_bytes(config) + RowsBuffer::byte_len(room, widest(config));
+        let row = row_bytes(config) + gate_bytes(config) + RowsBuffer::byte_len(room, widths(config));
         let affordable = (MOST_BYTES / row.max(1)).max(1);
         MOST_ROWS.min(affordable).min(context).max(sequences)
     }
 }
 
-/// The widest rows that a product reads.
-fn widest(config: &Config) -> usize {
-    config.width.max(config.query_width()).max(config.feed_forward)
+/// The widest rows that a product reads, but for those of a gated layer's middle; and these.
+fn widths(config: &Config) -> [usize; 2] {
+    [config.width.max(config.query_width()), config.feed_forward]
 }
 
-/// Bytes of one row of everything but what products read.
+/// Bytes of one row of gate and up.
+fn gate_bytes(config: &Config) -> usize {
+    2 * config.feed_forward * size_of::<f32>()
+}
+
+/// Bytes of one row of everything but these and what products read.
 fn row_bytes(config: &Config) -> usize {
-    let f32s = 2 * config.width + 2 * config.query_width() + 2 * config.kv_width() + 2 * config.feed_forward;
+    let f32s = 2 * config.width + 2 * config.query_width() + 2 * config.kv_width();
     let small = size_of::<u32>() + size_of::<KvPlace>();
     f32s * size_of::<f32>() + config.query_width() * size_of::<f16>() + small
 }

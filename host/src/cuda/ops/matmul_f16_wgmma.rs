@@ -1,6 +1,8 @@
-//! The launch of `gpu::product::MatmulF16Wgmma`.
+//! The launches of `gpu::product::MatmulF16Wgmma`.
 
-use gpu::product::{MatmulF16Wgmma, PanelF16, Panels};
+use gpu::activation::Gate;
+use gpu::product::panels::paired;
+use gpu::product::{GateUp, MatmulF16Wgmma, PanelF16, Panels, Plain, Rounds, WeightPanelF16};
 
 use super::Check;
 use crate::cuda::{Error, Queue, View, ViewMut};
@@ -10,13 +12,13 @@ use crate::cuda::{Error, Queue, View, ViewMut};
 ///
 /// # Errors
 /// [`Error::Contract`] unless input and weights have the [bytes](Panels::bytes) of their shape and are aligned
-/// to 16 bytes, out is `m × n` and aligned to 8, and the bias has `n` elements; those of a launch, among them
-/// [`Error::NotForDevice`].
+/// to 16 bytes, out is `m × n` and, if `n` is a multiple of 4, aligned to 16, and the bias has `n` elements; those
+/// of a launch, among them [`Error::NotForDevice`].
 pub fn matmul_f16_wgmma(
     queue: &impl Queue,
     out: ViewMut<'_, f32>,
     input: View<'_, PanelF16>,
-    weights: View<'_, PanelF16>,
+    weights: View<'_, WeightPanelF16>,
     bias: Option<View<'_, f32>>,
     shape: [usize; 3],
 ) -> Result<(), Error> {
@@ -28,20 +30,23 @@ pub fn matmul_f16_wgmma(
     }
 }
 
-/// Half the columns of the tiles that are done first: a multiprocessor's tiles, each with what it costs besides
-/// its columns. Of equals the widest.
+/// Half the columns of the tiles that are done first: a multiprocessor's tiles and halves, each with what it costs
+/// besides its columns. Of equals the widest.
 fn registers([m, n]: [u32; 2], multiprocessors: u32) -> u32 {
-    /// What a tile costs besides, in columns: 17 to 39 choose as measured, see the test.
-    const BESIDES: u64 = 20;
-    let tiles = [
-        (128, MatmulF16Wgmma::<128>::tiles(m, n)),
-        (120, MatmulF16Wgmma::<120>::tiles(m, n)),
-        (64, MatmulF16Wgmma::<64>::tiles(m, n)),
+    /// What a tile and half a tile cost besides, in columns.
+    const BESIDES: [u32; 2] = [20, 50];
+    let rounds = [
+        (128, MatmulF16Wgmma::<128>::rounds([m, n], multiprocessors)),
+        (120, MatmulF16Wgmma::<120>::rounds([m, n], multiprocessors)),
+        (64, MatmulF16Wgmma::<64>::rounds([m, n], multiprocessors)),
     ];
-    let cost = |(registers, tiles): (u32, u32)| {
-        u64::from(tiles.div_ceil(multiprocessors.max(1))) * (2 * u64::from(registers) + BESIDES)
+    let cost = |(registers, rounds): (u32, Rounds)| {
+        let [whole, halves] = rounds.rounds(multiprocessors).map(u64::from);
+        let [besides, besides_half] = BESIDES.map(u64::from);
+        let half = u64::from(registers);
+        whole * (2 * half + besides) + halves * (half + besides_half)
     };
-    tiles.into_iter().min_by_key(|&tiles| cost(tiles)).map_or(128, |(registers, _)| registers)
+    rounds.into_iter().min_by_key(|&rounds| cost(rounds)).map_or(128, |(registers, _)| registers)
 }
 
 /// As [`matmul_f16_wgmma`], by tiles of twice `REGISTERS` columns, which are 64, 120 or 128: all give the same
@@ -53,20 +58,63 @@ pub fn matmul_f16_wgmma_by<const REGISTERS: usize>(
     queue: &impl Queue,
     out: ViewMut<'_, f32>,
     input: View<'_, PanelF16>,
-    weights: View<'_, PanelF16>,
+    weights: View<'_, WeightPanelF16>,
     bias: Option<View<'_, f32>>,
     [m, n, k]: [usize; 3],
 ) -> Result<(), Error> {
     let check = Check::<MatmulF16Wgmma<REGISTERS>>::new(queue);
     let count = |len, name| check.count(len, name, Panels::MOST);
     let (m, n, k) = (count(m, "m")?, count(n, "n")?, count(k, "k")?);
-    check.view(&out, "out", u64::from(m) * u64::from(n), 8)?;
+    check.view(&out, "out", u64::from(m) * u64::from(n), if n.is_multiple_of(4) { 16 } else { 4 })?;
     check.panels(&input, "input", [m, k])?;
     check.panels(&weights, "weights", [n, k])?;
     let bias = check.optional(bias, "bias", n.into(), 4)?;
-    let (input, weights) = (input.start().cast(), weights.start().cast());
-    let blocks = queue.multiprocessors();
-    let product = MatmulF16Wgmma::<REGISTERS> { out: out.start(), input, weights, bias, m, n, k, blocks };
+    let product = MatmulF16Wgmma::<REGISTERS> {
+        epilogue: Plain { out: out.start(), bias },
+        input: input.start().cast(),
+        weights: weights.start().cast(),
+        m,
+        n,
+        k,
+        blocks: queue.multiprocessors(),
+    };
+    // SAFETY: lengths, alignment and limits were just checked; out is borrowed alone.
+    unsafe { queue.launch(product) }
+}
+
+/// `out = activation(input · gateᵀ) · (input · upᵀ)`, rounded to f16 once: the bits of two products and
+/// [`gated`](super::gated). The weights are what [`unpack_f16_pair`](super::unpack_f16_pair) leaves of gate and up;
+/// `shape` is `[m, width, k]`, and gate and up are `width × k`.
+///
+/// # Errors
+/// [`Error::Contract`] unless input, weights and out have the [bytes](Panels::bytes) of their shapes, the weights
+/// those of [`paired`] rows, all are aligned to 16 bytes, and the width is a multiple of 8; those of a launch, among
+/// them [`Error::NotForDevice`].
+pub fn matmul_f16_wgmma_gated(
+    queue: &impl Queue,
+    out: ViewMut<'_, PanelF16>,
+    input: View<'_, PanelF16>,
+    weights: View<'_, WeightPanelF16>,
+    activation: Gate,
+    [m, width, k]: [usize; 3],
+) -> Result<(), Error> {
+    let check = Check::<MatmulF16Wgmma<128, GateUp>>::new(queue);
+    let m = check.count(m, "m", Panels::MOST)?;
+    let width = check.count(width, "the width", Panels::MOST / 2)?;
+    let k = check.count(k, "k", Panels::MOST)?;
+    check.that(width.is_multiple_of(8), || format!("the width is {width}, not a multiple of 8"))?;
+    check.panels(&out, "out", [m, width])?;
+    check.panels(&input, "input", [m, k])?;
+    check.panels(&weights, "weights", [paired(width), k])?;
+    let product = MatmulF16Wgmma::<128, GateUp> {
+        epilogue: GateUp { out: out.start().cast(), width, activation: activation as u32 },
+        input: input.start().cast(),
+        weights: weights.start().cast(),
+        m,
+        n: paired(width),
+        k,
+        blocks: queue.multiprocessors(),
+    };
     // SAFETY: lengths, alignment and limits were just checked; out is borrowed alone.
     unsafe { queue.launch(product) }
 }
@@ -77,8 +125,7 @@ mod tests {
 
     #[test]
     fn tiles_are_those_that_are_done_first() {
-        // m × n × k, and milliseconds on an H200 by tiles of 256, 240 and 128 columns. The last row is the
-        // mean of three runs, in one of which 240 columns were the fastest.
+        // m × n × k, and milliseconds on an H200 by tiles of 256, 240 and 128 columns.
         for ([m, n, k], measured) in [
             ([3328, 3584, 3584], [0.1289, 0.1239, 0.1342]),
             ([512, 37_888, 3584], [0.2162, 0.2075, 0.2083]),

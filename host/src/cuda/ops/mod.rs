@@ -44,7 +44,7 @@ pub use embed::embed;
 pub use gated::gated;
 pub use matmul_f16::matmul_f16;
 pub use matmul_f16_quant::{matmul_f16_quant, matmul_f16_quant_by};
-pub use matmul_f16_wgmma::{matmul_f16_wgmma, matmul_f16_wgmma_by};
+pub use matmul_f16_wgmma::{matmul_f16_wgmma, matmul_f16_wgmma_by, matmul_f16_wgmma_gated};
 pub use matmul_splitk::{matmul_splitk, matmul_splitk_by, matmul_splitk_by_format};
 pub use matrix::PlaneMatrix;
 pub use matvec::{
@@ -61,7 +61,7 @@ pub use rope_kv::{Heads, RopeShape, rope_kv};
 pub use rows::RowsMut;
 pub use top_k::{top_k, top_k_workspace};
 pub use transpose::transpose;
-pub use unpack_f16::unpack_f16;
+pub use unpack_f16::{unpack_f16, unpack_f16_pair};
 pub use vector_add::vector_add;
 
 use std::marker::PhantomData;

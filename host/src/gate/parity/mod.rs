@@ -20,6 +20,7 @@ pub mod convert;
 pub mod embed;
 pub mod exercise;
 pub mod gated;
+pub mod gated_wgmma;
 pub mod matvec;
 pub mod norm;
 pub mod product;
@@ -150,6 +151,7 @@ checks! {
     MatmulWgmma256: product::MatmulWgmma<128>,
     MatmulWgmma240: product::MatmulWgmma<120>,
     MatmulWgmma128: product::MatmulWgmma<64>,
+    GatedWgmma: gated_wgmma::GatedWgmma,
     Convert: convert::Convert,
     Matvec: matvec::Matvec,
     SplitK8: splitk::SplitK8,

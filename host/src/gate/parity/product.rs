@@ -1,7 +1,7 @@
 //! `matmul_f16_<format>` and `matmul_f16_wgmma` against the operands' product, summed in f64.
 
 use bytemuck::Pod;
-use gpu::product::{MatmulF16Quant, MatmulF16Wgmma, PanelF16};
+use gpu::product::{MatmulF16Quant, MatmulF16Wgmma, PanelF16, WeightPanelF16};
 use gpu::quant::{Format, with_block};
 use gpu::simt::Contract;
 use half::f16;
@@ -111,7 +111,7 @@ impl<const REGISTERS: usize> Parity for MatmulWgmma<REGISTERS> {
             let launch = |queue: &Noted<'_, Q>,
                           out: ViewMut<'_, f32>,
                           input: View<'_, PanelF16>,
-                          weights: View<'_, PanelF16>,
+                          weights: View<'_, WeightPanelF16>,
                           bias: Option<View<'_, f32>>| {
                 ops::matmul_f16_wgmma_by::<REGISTERS>(queue, out, input, weights, bias, [m, n, k])
             };
@@ -167,7 +167,7 @@ impl<E: Pod, W: Pod> Operands<'_, E, W> {
             let bias = biases.map(|biases| trial.input("bias", biases, 4)).transpose()?;
             let with = if bias.is_some() { ", with a bias" } else { "" };
             let case = format!("{m} × {n} × {k} of {format}{with}");
-            let found = trial.output(&case, m * n, 8, |queue, out| {
+            let found = trial.output(&case, m * n, 16, |queue, out| {
                 Ok(launch(queue, out, input.view(), weights.view(), bias.as_ref().map(Guarded::view))?)
             })?;
             let Some(biases) = biases else {

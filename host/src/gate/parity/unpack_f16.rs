@@ -1,6 +1,6 @@
 //! `unpack_f16_<format>` against dequantizing, rounded once to f16: to the bit, but for the sign of a zero.
 
-use gpu::product::PanelF16;
+use gpu::product::{PanelF16, WeightPanelF16};
 use gpu::quant::Format;
 use half::f16;
 
@@ -8,7 +8,7 @@ use super::trial::{Red, Trial};
 use super::{Parity, suffix};
 use crate::cuda::Queue;
 use crate::cuda::ops::{self, PlaneMatrix};
-use crate::gate::form::Form;
+use crate::gate::form::{Form, values_of_tiles};
 use crate::gate::matrix::Matrix;
 
 /// The kernel for weights of a format.
@@ -47,7 +47,8 @@ impl Parity for UnpackF16 {
                 let weights = PlaneMatrix { bytes: bytes.view(), format: self.0, rows, columns };
                 Ok(ops::unpack_f16(queue, out, weights)?)
             })?;
-            let found = PanelF16::values(&out, shape).map_err(|what| Red::wrong(&case, what))?;
+            let found =
+                values_of_tiles::<WeightPanelF16>(&out, shape).map_err(|what| Red::wrong(&case, what))?;
             let expected: Vec<f64> = matrix.values.iter().map(|&x| f16::from_f32(x).to_f64()).collect();
             trial.compare(&case, &found, &expected, |_| 0.0)?;
         }
