@@ -9,6 +9,8 @@
 //! 8 rows below            registers 8 j + 2, 3, 6, 7
 //! ```
 
+#![allow(clippy::needless_range_loop, reason = "loops over registers are plain, so that they are unrolled")]
+
 use super::panels::{PANEL_ROWS, interleaved};
 use super::tiling::Output;
 use super::{Activations, AsF16Panels};

@@ -3,8 +3,9 @@
 //!
 //! `Σ_k input[m][k] · weights[n][k]`; input and weights f16 in [panels](super::panels), as
 //! [`AsF16Panels`](super::AsF16Panels) and [`UnpackF16`](super::UnpackF16) leave them. What becomes of the sums is
-//! the [epilogue](super::epilogue)'s: [`Plain`] adds a bias and writes `M × N` f32, row major; [`GateUp`] multiplies
-//! those of an activated gate with those of up, and writes f16 in panels, rows for the next product.
+//! the [epilogue](super::epilogue)'s: [`Plain`] adds a bias and writes `M × N` f32, row major;
+//! [`GateUp`](super::GateUp) multiplies those of an activated gate with those of up, and writes f16 in panels, rows
+//! for the next product.
 //!
 //! # Who owns what
 //!

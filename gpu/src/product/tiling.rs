@@ -1,6 +1,8 @@
 //! How a product is cut into tiles: what a block and a warp own, in which order the tiles are worked
 //! on, and how they are stored.
 
+#![allow(clippy::needless_range_loop, reason = "loops over registers are plain, so that they are unrolled")]
+
 use crate::fragment::wmma;
 use crate::simt::{Accumulator, Dim3, Global, Simt, WARP_LANES, Word};
 
