@@ -55,6 +55,7 @@ on_both!(
     the_same_bits_whatever_stands_beside_a_sequence,
     greedy_steps_choose_the_largest_logit,
     the_number_of_sequences_decides_what_steps_read,
+    steps_may_have_matrices_unpacked,
 );
 
 fn session<M: Queues + 'static>(
@@ -313,6 +314,32 @@ const SEQUENCES: usize = 6;
 /// A full context of 32,768 positions, alone, and as the first and as the last of some sequences: the same
 /// bits, in the prompt and in steps. Before the last one's cache are more than 2^31 elements of keys and as
 /// many of values. An offset without its upper bits would be one in the first one's cache, in another layer.
+/// What `--activations f16-wgmma` asks for, behind prompts of either kind: steps through the products of prompts.
+fn steps_may_have_matrices_unpacked<M: Queues + 'static>(machine: &M) {
+    if !has_wgmma(machine, "steps_may_have_matrices_unpacked") {
+        return;
+    }
+    let spec = Spec { layers: 1, ..Spec::LLAMA };
+    let tiny = Tiny::new(spec);
+    let loaded = Loaded::new(&tiny);
+    let tokens = random_tokens(spec.vocab, 3, spec.seed + 5);
+    let expected = reference::logits(&tiny, &tokens, Rounding::None);
+    let cost = Error::of(&reference::logits(&tiny, &tokens, Rounding::Half), &expected);
+    for prompt in [ActivationKind::F16, ActivationKind::F16Wgmma] {
+        let options = GpuOptions::steady(prompt, ActivationKind::F16Wgmma);
+        let mut session = session_with(machine, &loaded, options, CONTEXT, 1);
+        prefill(&mut session, 0, &tokens[..2], 2);
+        let found = session.decode(tokens[2]).unwrap().to_vec();
+        let error = Error::of(&[found], &expected[2..]);
+        let allowed = F32_LOGIT + 2.0 * cost.logit;
+        assert!(
+            error.logit <= allowed,
+            "{prompt:?}: a logit off by {:.1e}, allowed {allowed:.1e}",
+            error.logit
+        );
+    }
+}
+
 #[test]
 fn the_same_bits_past_two_to_the_31_elements_of_the_cache() {
     let name = "gpu_model::the_same_bits_past_two_to_the_31_elements_of_the_cache";

@@ -128,19 +128,20 @@ fn gate_and_up_in_one_product_are_two_products_and_the_gate<M: Machine>(machine:
     }
     let seed = 79;
     let mut random = Random(seed);
-    // Ragged rows and widths; several tiles a block, and halves.
-    let cases = machine.cases(&[[1, 8, 256], [70, 136, 256], [130, 200, 512]], &[[517, 1496, 1024]]);
-    for shape @ [m, width, k] in cases {
+    // Ragged rows, widths and k; halves alone, tiles alone, and halves behind tiles; nothing.
+    let all = [[1, 8, 256], [70, 136, 96], [130, 200, 512], [100, 96, 256], [100, 304, 160], [0, 8, 256]];
+    for shape @ [m, width, k] in machine.cases(&all, &[[1094, 2048, 512]]) {
+        let formats = if k % 256 == 0 { FORMATS } else { [Format::Q8_0, Format::F16] };
         let rows = Wgmma::rows(m, k, &mut random).elements;
         let rows = machine.input("rows", &rows).unwrap();
         let mut input = machine.output("rows in panels", panels([m, k])).unwrap();
         ops::convert_f16_panels(machine, input.view_mut(), rows.view(), [m, k]).unwrap();
-        let planes = FORMATS.map(|format| {
+        let planes = formats.map(|format| {
             let planes = Matrix::random(format, [width, k], &mut random).planes;
             machine.input("weights", &planes).unwrap()
         });
         let of =
-            |i: usize| PlaneMatrix { bytes: planes[i].view(), format: FORMATS[i], rows: width, columns: k };
+            |i: usize| PlaneMatrix { bytes: planes[i].view(), format: formats[i], rows: width, columns: k };
         let sums = [0, 1].map(|i| {
             let mut unpacked = machine.output("unpacked", panels([width, k])).unwrap();
             ops::unpack_f16(machine, unpacked.view_mut(), of(i)).unwrap();
@@ -166,6 +167,14 @@ fn gate_and_up_in_one_product_are_two_products_and_the_gate<M: Machine>(machine:
                 machine.synchronize().unwrap();
                 let what = format!("{m} × {width} × {k}, {activation:?}, random seed {seed}, {run}");
                 assert!(bits(&out.read()) == expected, "{what}: other bits than of single products");
+                let layout = Panels::new(width as u32);
+                for row in 0..m as u32 {
+                    for panel in 0..layout.across() {
+                        let first =
+                            layout.element(row, 64 * panel) as usize / size_of::<PanelF16>() / 64 * 64;
+                        machine.check_written_once(out.slice(first..first + 64));
+                    }
+                }
             });
         }
     }
@@ -294,6 +303,17 @@ fn sectors_are_written_whole() {
         ops::unpack_f16(machine, out.view_mut(), matrix).unwrap();
         machine::assert_coalesced(machine.counters().global_stores, (2 * n * k) as u64);
     }
+    // Runs of 16 bytes; and of eight, two of which are a chunk.
+    let input = machine.in_out("input", &vec![PanelF16(f16::ONE); panels([64, 64])]).unwrap();
+    let weights = machine.in_out("weights", &vec![WeightPanelF16(f16::ONE); panels([256, 64])]).unwrap();
+    let mut out = machine.output("out", 64 * 128).unwrap();
+    ops::matmul_f16_wgmma(machine, out.view_mut(), input.view(), weights.view(), None, [64, 128, 64])
+        .unwrap();
+    machine::assert_coalesced(machine.counters().global_stores, 4 * 64 * 128);
+    let mut out = machine.output("out", panels([64, 128])).unwrap();
+    let (input, weights) = (input.view(), weights.view());
+    ops::matmul_f16_wgmma_gated(machine, out.view_mut(), input, weights, Gate::Silu, [64, 128, 64]).unwrap();
+    machine::assert_coalesced(machine.counters().global_stores, 2 * 64 * 128);
 }
 
 fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
@@ -319,6 +339,16 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     let text = format!("input begins at {at:#x}, which is not a multiple of 16 bytes");
     refused(run(8, 1..one + 1, 0..one, None), &text);
     assert!(out.read().unwrap().iter().all(|x| x.is_nan()), "nothing ran");
+    // Four neighbours are one store where rows are whole fours, and there alone.
+    let mut at = |from, n| {
+        let to = out.slice_mut(from..from + 2 * n);
+        let (input, weights) = (operand.slice(0..one), matrix.slice(0..one));
+        ops::matmul_f16_wgmma(machine, to, input, weights, None, [2, n, 64])
+    };
+    at(1, 3).unwrap();
+    let error = at(2, 4).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{name}: out begins at ")), "{error}");
+    assert!(error.ends_with(", which is not a multiple of 16 bytes"), "{error}");
 
     let mut unpacked = machine.output::<WeightPanelF16>("unpacked", one).unwrap();
     let mut unpack = |len, columns| {
@@ -330,6 +360,8 @@ fn arguments_outside_the_contract_are_refused<M: Machine>(machine: &M) {
     assert_refused(unpack(one, 128), text);
     let of =
         |rows| PlaneMatrix { bytes: bytes.slice(0..rows * 144), format: Format::Q4_K, rows, columns: 256 };
+    let text = "unpack_f16_q4_k: out has 16384 elements, the shape has 65536";
+    assert_refused(ops::unpack_f16_pair(machine, unpacked.view_mut(), [of(4), of(4)]), text);
     let text = "unpack_f16_q4_k: a pair of 4 × 256 and 3 × 256";
     assert_refused(ops::unpack_f16_pair(machine, unpacked.view_mut(), [of(4), of(3)]), text);
     assert!(unpacked.read().unwrap().iter().all(|x| x.0.is_nan()), "nothing ran");

@@ -39,7 +39,7 @@ fn check(launched: &Launched, what: &str) {
     let Launched { kernel, work, cost, .. } = *launched;
     let work = work.unwrap_or_else(|| panic!("{what}: {kernel}: nobody has counted its work"));
     let Cost::Counters(counters) = cost else { panic!("{kernel} has no counters") };
-    // The product that has bulk copies copies a panel at a time.
+    // The product that has bulk copies copies a panel at a time, or less.
     let bulk = u64::from(PANEL_BYTES) * counters.bulk_copies;
     let read = counters.global_loads.bytes + counters.copies.bytes + bulk;
     let written = counters.global_stores.bytes;

@@ -11,6 +11,9 @@
 //! out        rows × width   f32, f16 or q8
 //! ```
 //!
+//! Prompts on sm_90a have both sums in one product, [`GateUp`](crate::product::GateUp), which does the same
+//! arithmetic: `gated_f16_panels` behind two products is what it is compared with.
+//!
 //! # Who owns what
 //!
 //! ```text

@@ -201,9 +201,38 @@ impl Activations for AsF16 {
 }
 
 /// Rows of f16 in [panels](super::panels), rounded to nearest even. What panels have beyond the columns
-/// becomes zero. Each lane stores for itself, and may have any four neighbours.
+/// becomes zero.
 #[derive(Clone, Copy, Debug)]
 pub struct AsF16Panels;
+
+impl AsF16Panels {
+    /// Stores four neighbouring values of row `row`, from `column` on, a multiple of 4; those of columns that the rows do
+    /// not have as zero, as far as panels reach.
+    ///
+    /// Lanes: own.
+    ///
+    /// # Safety
+    /// `rows` is as [`bytes`](Activations::bytes) says, the row is one of them, and no other lane has these values.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) unsafe fn store_four<S: Simt>(
+        s: S,
+        rows: Global<u8>,
+        row: u32,
+        columns: u32,
+        column: u32,
+        [a, b, c, d]: [f32; 4],
+    ) {
+        let panels = Panels::new(columns);
+        if column < panels.padded_columns() {
+            let exists = column < columns;
+            let pairs = [s.f16x2_from_f32(a, b), s.f16x2_from_f32(c, d)].map(|x| if exists { x } else { 0 });
+            let to = rows.at(panels.element(row, column));
+            // SAFETY: the caller's.
+            unsafe { s.store_global(to.cast(), pairs) }
+        }
+    }
+}
 
 impl Activations for AsF16Panels {
     const NAME: &'static str = "f16_panels";
@@ -219,23 +248,10 @@ impl Activations for AsF16Panels {
 
     #[inline(always)]
     #[track_caller]
-    unsafe fn store<S: Simt>(
-        s: S,
-        rows: Global<u8>,
-        row: u32,
-        columns: u32,
-        column: u32,
-        [a, b, c, d]: [f32; 4],
-    ) {
-        let panels = Panels::new(columns);
-        // Below a multiple of 128, so there is a lane for every column.
-        if column < panels.padded_columns() {
-            let exists = column < columns;
-            let pairs = [s.f16x2_from_f32(a, b), s.f16x2_from_f32(c, d)].map(|x| if exists { x } else { 0 });
-            let to = rows.at(panels.element(row, column));
-            // SAFETY: the caller's; the four values are the row's.
-            unsafe { s.store_global(to.cast(), pairs) }
-        }
+    unsafe fn store<S: Simt>(s: S, rows: Global<u8>, row: u32, columns: u32, column: u32, values: [f32; 4]) {
+        // Columns end below a multiple of 128, so there is a lane for each of a panel.
+        // SAFETY: the caller's; each lane has its own four.
+        unsafe { Self::store_four(s, rows, row, columns, column, values) }
     }
 }
 

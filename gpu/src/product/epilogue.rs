@@ -52,8 +52,12 @@ const _: () = {
 
 /// What is done with a warp group's sums, and the addresses for that.
 pub trait Epilogue: Copy + bytemuck::Zeroable + Send + Sync + 'static {
-    /// The kernel's name with tiles of 256, 240 and 128 columns; empty where there is none.
-    const NAMES: [&'static str; 3];
+    /// The kernel's name with tiles of 256, 240 and 128 columns, where there is one.
+    const NAMES: [Option<&'static str>; 3];
+    /// The instruction that stores whole runs, and how many accumulators go into one.
+    const STORE: &'static str;
+    /// See [`STORE`](Self::STORE).
+    const STORED: u32;
 
     /// What a product of `m × n × k` reads, writes and multiplies; `n` rows of weights lie in panels.
     fn work(&self, shape: [u32; 3]) -> Work;
@@ -84,7 +88,10 @@ pub struct Plain {
 }
 
 impl Epilogue for Plain {
-    const NAMES: [&'static str; 3] = ["matmul_f16_wgmma", "matmul_f16_wgmma_n240", "matmul_f16_wgmma_n128"];
+    const NAMES: [Option<&'static str>; 3] =
+        [Some("matmul_f16_wgmma"), Some("matmul_f16_wgmma_n240"), Some("matmul_f16_wgmma_n128")];
+    const STORE: &'static str = "st.global.v4.b32";
+    const STORED: u32 = 4;
 
     fn work(&self, [m, n, k]: [u32; 3]) -> Work {
         let biases = if self.bias.address() == 0 { 0 } else { 4 * u64::from(n) };
@@ -129,7 +136,9 @@ pub struct GateUp {
 }
 
 impl Epilogue for GateUp {
-    const NAMES: [&'static str; 3] = ["matmul_f16_wgmma_gated", "", ""];
+    const NAMES: [Option<&'static str>; 3] = [Some("matmul_f16_wgmma_gated"), None, None];
+    const STORE: &'static str = "st.global.v2.b32";
+    const STORED: u32 = 8;
 
     fn work(&self, [m, _, k]: [u32; 3]) -> Work {
         let read = (u64::from(m) + 2 * u64::from(self.width)) * AsF16Panels::value_bytes(k);
@@ -160,8 +169,8 @@ impl Epilogue for GateUp {
                     for k in 0..4 {
                         values[k] = gated(s, activation, gate[k], up[k]);
                     }
-                    // SAFETY: the caller's; what panels have beyond the width becomes zero.
-                    unsafe { AsF16Panels::store(s, out, row, width, column, values) };
+                    // SAFETY: the caller's: a row of the `m`, and four values that are this lane's alone.
+                    unsafe { AsF16Panels::store_four(s, out, row, width, column, values) };
                 }
             }
         }

@@ -28,14 +28,14 @@
 //!
 //! Sums are stored as they are, without a way through shared memory: rows of weights are
 //! [interleaved](super::panels::interleaved), so that a lane has four neighbours, 16 bytes of f32. Two at a time took
-//! a twentieth of the whole product longer.
+//! up to a twentieth of the whole product longer (docs/results.md, "halves, stores, gate and up").
 //!
 //! # One slab
 //!
 //! K goes by in slabs of 64: a panel of the input, 16 KiB, and what each panel of the weights has of the tile's
-//! rows are one bulk copy each; half a tile has half a panel of the input. 240 rows lie in two panels or in three. A warp group multiplies a slab in four
-//! steps of 16 of k, and is never further than one slab behind with waiting for that: while it multiplies a
-//! slab, it gives the one before back.
+//! rows are one bulk copy each; half a tile has half a panel of the input. 240 rows lie in two panels or in three.
+//! A warp group multiplies a slab in four steps of 16 of k, and is never further than one slab behind with waiting
+//! for that: while it multiplies a slab, it gives the one before back.
 //!
 //! ```text
 //! producer    wait for the stage to be empty, say how many bytes, copy
@@ -99,6 +99,8 @@ const GROUP: u32 = 16;
 /// Bytes of all stages.
 const STAGES_BYTES: u32 = 192 << 10;
 
+const NAMED: &str = "a kernel of such tiles and such an epilogue has a name";
+
 /// The arguments of a product; `REGISTERS` is half of a tile's columns, what a lane holds of it.
 #[derive(Clone, Copy, Debug, bytemuck::Zeroable)]
 #[repr(C)]
@@ -146,16 +148,17 @@ impl<const REGISTERS: usize, E> MatmulF16Wgmma<REGISTERS, E> {
 
 impl<const REGISTERS: usize, E: Epilogue> Contract for MatmulF16Wgmma<REGISTERS, E> {
     const NAME: &'static str = match REGISTERS {
-        128 => E::NAMES[0],
-        120 => E::NAMES[1],
-        64 => E::NAMES[2],
-        _ => panic!("tiles without a name"),
+        128 => E::NAMES[0].expect(NAMED),
+        120 => E::NAMES[1].expect(NAMED),
+        64 => E::NAMES[2].expect(NAMED),
+        _ => panic!("{}", NAMED),
     };
     const EXPECTATIONS: Expectations = Expectations {
         instructions: &[
             Occurrence::new("wgmma.mma_async", Count::Exactly(STEPS)),
             Occurrence::new("cp.async.bulk.shared", Count::Exactly(1 + Self::WEIGHT_PANELS)),
             Occurrence::new("bar.sync", Count::Exactly(1)),
+            Occurrence::new(E::STORE, Count::Exactly(REGISTERS as u32 / E::STORED)),
         ],
         registers: 224,
         local_memory: false,
@@ -212,11 +215,11 @@ impl<const REGISTERS: usize, E: Epilogue> MatmulF16Wgmma<REGISTERS, E> {
         while part < rounds.parts() {
             let (tile, half) = rounds.part(part);
             let (row, column) = Self::TILING.place_in_groups(GROUP, tile, self.m, self.n);
-            let (down, rows) = match half {
+            let (down, input_rows) = match half {
                 None => (0, TILE_M),
                 Some(half) => (half * GROUP_ROWS, GROUP_ROWS),
             };
-            let (down, input_bytes) = (down * ROW_BYTES, rows * ROW_BYTES);
+            let (down, input_bytes) = (down * ROW_BYTES, input_rows * ROW_BYTES);
             for slab in 0..panels.across() {
                 let (full, stage) = (stages.full_barrier(), stages.stage());
                 // SAFETY: whole panels, the rows of a tile are among those that matrices are rounded up to;
@@ -227,7 +230,7 @@ impl<const REGISTERS: usize, E: Epilogue> MatmulF16Wgmma<REGISTERS, E> {
                     let input = self.input.at(panels.panel(row, slab)).at(down.into());
                     s.bulk_load(stage.at(down), input, input_bytes, full);
                     for i in 0..Self::WEIGHT_PANELS {
-                        let (to, rows, from) = self.part(column, i);
+                        let (to, rows, from) = self.rows_of_panel(column, i);
                         if rows > 0 {
                             let to = stage.at(PANEL_BYTES + to * ROW_BYTES);
                             let from = self.weights.at(panels.chunk(from, slab * PANEL_COLUMNS));
@@ -241,11 +244,11 @@ impl<const REGISTERS: usize, E: Epilogue> MatmulF16Wgmma<REGISTERS, E> {
         }
     }
 
-    /// The `i`-th part of a tile's rows of weights that one panel holds: which of the tile's it begins with, how
-    /// many there are, and which of the matrix' it begins with. In place of a part that does not exist comes
-    /// another one, for columns that nobody stores.
+    /// Those of a tile's rows of weights that the `i`-th of its panels holds: which of the tile's is the first, how
+    /// many there are, and which of the matrix' is the first. In place of rows that do not exist come
+    /// other ones, for columns that nobody stores.
     #[inline(always)]
-    const fn part(&self, column: u32, i: u32) -> (u32, u32, u32) {
+    const fn rows_of_panel(&self, column: u32, i: u32) -> (u32, u32, u32) {
         let above = if Self::WHOLE_PANELS { 0 } else { column % PANEL_ROWS };
         if i == 0 {
             let rows = PANEL_ROWS - above;
@@ -278,7 +281,7 @@ impl<const REGISTERS: usize, E: Epilogue> MatmulF16Wgmma<REGISTERS, E> {
                     let (row, column) = Self::TILING.place_in_groups(GROUP, tile, self.m, self.n);
                     self.epilogue.store(s, &sums, [self.m, self.n], [row + down, column]);
                 } else {
-                    self.pass(s, &mut stages, slabs);
+                    self.give_back(s, &mut stages, slabs);
                 }
             }
             part += s.grid().x;
@@ -347,13 +350,15 @@ impl<const REGISTERS: usize, E: Epilogue> MatmulF16Wgmma<REGISTERS, E> {
     /// As [`consume`](Self::consume), for the warps of one group.
     #[inline(always)]
     #[track_caller]
-    unsafe fn pass<S: Hopper>(&self, s: S, stages: &mut Ring, slabs: u32) {
+    unsafe fn give_back<S: Hopper>(&self, s: S, stages: &mut Ring, slabs: u32) {
         for _ in 0..slabs {
-            // SAFETY: the caller's. Not before the stage is full: its barrier would take this arrival for one of
-            // the round before.
-            unsafe {
-                stages.wait_full(s);
-                if s.lane() == 0 {
+            // Not the others: nothing keeps a warp's lanes together here, and a lane that is two rounds behind would wait
+            // for a phase that is over.
+            if s.lane() == 0 {
+                // SAFETY: the caller's. Not before the stage is full: its barrier would take this arrival for one of the
+                // round before.
+                unsafe {
+                    stages.wait_full(s);
                     s.mbarrier_arrive(stages.empty_barrier());
                 }
             }
@@ -439,8 +444,9 @@ mod tests {
             ([3, 513, 136], true),
             ([1, 1024, 64], false),
             ([1, 3, 320], false),
-            // One tile, which is two halves.
+            // One tile, which is two halves; a whole one for each block, and then halves.
             ([100, 116, 200], true),
+            ([100, 700, 320], true),
         ] {
             check::<64>(shape, biased);
             check::<120>(shape, biased);

@@ -63,8 +63,8 @@ pub struct UnpackF16<B> {
     pub k: u32,
     /// The row of out that the first one is: a multiple of 128.
     pub first: u32,
-    /// Rows of out from a panel of these weights to the next below it: 128, or more, if panels of another matrix lie
-    /// in between.
+    /// Rows of out from a panel of these weights to the next below it: a multiple of 128, and more than that if panels
+    /// of another matrix lie in between.
     pub apart: u32,
     /// The format.
     pub format: PhantomData<B>,

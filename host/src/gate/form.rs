@@ -167,10 +167,10 @@ macro_rules! tiled {
 
 tiled!(PanelF16, SlabF16);
 
-/// [`Form::values`], and those of a matrix of weights: what fills tiles up is zero beside rows, and below them was not written.
+/// The values of rows in tiles: what fills tiles up is zero beside rows, and below them was not written.
 ///
 /// # Errors
-/// Where something is elsewhere.
+/// Where something else is there.
 pub fn values_of_tiles<T: Tiled>(
     elements: &[T],
     shape @ [rows, width]: [usize; 2],

@@ -311,6 +311,7 @@ impl<'a, Q: Queue> Pass<'a, Q> {
             Activation::Silu => Gate::Silu,
             Activation::GeluTanh => Gate::GeluTanh,
         };
+        // Rows in panels are never as wide as the middle below: `kind_down` is this kind if and only if `kind` is.
         if kind == ActivationKind::F16Wgmma {
             return self.feed_forward_in_panels(layer, activation);
         }

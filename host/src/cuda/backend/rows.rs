@@ -76,12 +76,14 @@ macro_rules! with_rows {
 
 pub(super) use with_rows;
 
-/// Rows of activations of each kind, of which one is in use at a time.
+/// Rows of activations of each kind, of which one is in use at a time, but for panels: a product reads some while it
+/// writes others.
 #[derive(Debug)]
 pub(super) struct RowsBuffer {
     f16: Buffer<f16>,
+    /// Not as wide as a gated layer's middle.
     panels: Buffer<PanelF16>,
-    /// Of a gated layer's middle, which is written while what `panels` has is read.
+    /// Of a gated layer's middle.
     gated: Buffer<PanelF16>,
     slabs: Buffer<SlabF16>,
     q8: Buffer<u8>,
@@ -174,8 +176,7 @@ pub(super) trait Rows: Pod {
     ) -> Result<(), Error>;
 
     /// The products of `rows` rows with several matrices, through the kernels for `many` rows, those of a
-    /// prompt, or for few, one a sequence. `unpacked` is room for the largest matrix, which not every kind
-    /// of rows needs.
+    /// prompt, or for few, one a sequence. `unpacked` is room for a matrix, which not every kind of rows needs.
     fn multiply(
         queue: &impl Queue,
         outputs: Vec<Output<'_>>,

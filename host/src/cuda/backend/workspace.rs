@@ -70,7 +70,7 @@ impl KvCaches {
 /// What products need besides the rows that every device's kernels take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Products {
-    /// Elements of the largest matrix that is unpacked; 0 where none is, and no rows in panels are read.
+    /// The most elements that are unpacked at a time; 0 where none are, and no rows in panels are read.
     pub(super) unpacked: usize,
     /// Whether prompts have matrices unpacked: no gate or up is left of them.
     pub(super) unpacked_prompts: bool,
@@ -106,7 +106,7 @@ pub(super) struct Workspace {
     pub(super) residual: Buffer<f32>,
     /// What a product reads.
     pub(super) input: RowsBuffer,
-    /// The matrix that a product of [`F16Wgmma`](super::ActivationKind::F16Wgmma) reads.
+    /// The matrix, or gate and up, that a product of [`F16Wgmma`](super::ActivationKind::F16Wgmma) reads.
     pub(super) unpacked: Buffer<WeightPanelF16>,
     pub(super) query: Buffer<f32>,
     pub(super) key: Buffer<f32>,
@@ -178,7 +178,8 @@ impl Workspace {
         rows as u128 * row_bytes(config) as u128 + gates + input + unpacked + logits + parts
     }
 
-    /// Rows of a pass: as many as the products are fastest with, if there is the context for them.
+    /// Rows of a pass: as many as the products are fastest with, if there is the context for them. Counted as on every
+    /// device, whatever products read, so that a prompt is cut alike.
     pub(super) fn pass_rows(config: &Config, context: usize, sequences: usize) -> usize {
         let room = RowsRoom { rows: 1, panels: 0, slabs: 0 };
         let row = row_bytes(config) + gate_bytes(config) + RowsBuffer::byte_len(room, widths(config));

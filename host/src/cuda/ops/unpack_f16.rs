@@ -26,7 +26,7 @@ pub fn unpack_f16(
 /// Two matrices of the same shape, whose panels take turns, see [`paired`].
 ///
 /// # Errors
-/// As [`unpack_f16`], where out has the bytes of [`paired`] rows.
+/// As [`unpack_f16`], where out has the bytes of [`paired`] rows; the first one may be there then.
 pub fn unpack_f16_pair(
     queue: &impl Queue,
     mut out: ViewMut<'_, WeightPanelF16>,

@@ -6,7 +6,7 @@
 //! | `norm` | `residual_norm_<form>` |
 //! | `rope` | `rope_kv` |
 //! | `convert`, `gated` | `convert_<form>`, `gated_<form>` |
-//! | `product` | `matmul_f16_<format>`, `matmul_f16_wgmma` |
+//! | `product`, `gated_wgmma` | `matmul_f16_<format>`, `matmul_f16_wgmma`; `matmul_f16_wgmma_gated` |
 //! | `unpack_f16`, `matvec` | `unpack_f16_<format>`; `matvec_<form>_<format>` |
 //! | `splitk` | `matmul_splitk_<format>` |
 //! | `attention`, `steps` | `fa_prefill_…`, `attn_naive`; `attn_decode…`, `attn_combine_<form>` |

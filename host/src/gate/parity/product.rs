@@ -104,6 +104,9 @@ impl<const REGISTERS: usize> Parity for MatmulWgmma<REGISTERS> {
         let mut cases: Vec<_> = trial.cases(&quick, &others, &[]).into_iter().flat_map(of).collect();
         // Edges of tiles, of which some blocks have two.
         cases.push((Format::BF16, [tile[0] + 1, tile[1] + 3, 72]));
+        // On a device whole tiles and then halves, on both sides of the rows' last panel.
+        let large = [[8 * tile[0] + 70, 16 * tile[1] + 4, 512]];
+        cases.extend(trial.cases(&[], &[], &large).into_iter().map(|shape| (Format::BF16, shape)));
         for (format, [m, n, k]) in cases {
             let rows = Rows::<f16>::random(m, k, &mut trial.random);
             let matrix = Matrix::random(format, [n, k], &mut trial.random);
