@@ -314,7 +314,7 @@ const SEQUENCES: usize = 6;
 /// A full context of 32,768 positions, alone, and as the first and as the last of some sequences: the same
 /// bits, in the prompt and in steps. Before the last one's cache are more than 2^31 elements of keys and as
 /// many of values. An offset without its upper bits would be one in the first one's cache, in another layer.
-/// What `--activations f16-wgmma` asks for, behind prompts of either kind: steps through the products of prompts.
+/// Steps through the products of prompts, behind prompts of either kind: the library has them, the command line not.
 fn steps_may_have_matrices_unpacked<M: Queues + 'static>(machine: &M) {
     if !has_wgmma(machine, "steps_may_have_matrices_unpacked") {
         return;

@@ -6,7 +6,7 @@
 mod machine;
 mod support;
 
-use gpu::product::panels::{PANEL_BYTES, PANEL_COLUMNS};
+use gpu::product::panels::PANEL_COLUMNS;
 use gpu::quant::Format;
 use gpu::simt::Unit;
 use lanemap::cuda::backend::{ActivationKind, GpuOptions};
@@ -39,10 +39,7 @@ fn check(launched: &Launched, what: &str) {
     let Launched { kernel, work, cost, .. } = *launched;
     let work = work.unwrap_or_else(|| panic!("{what}: {kernel}: nobody has counted its work"));
     let Cost::Counters(counters) = cost else { panic!("{kernel} has no counters") };
-    // The product that has bulk copies copies a panel at a time, or less.
-    let bulk = u64::from(PANEL_BYTES) * counters.bulk_copies;
-    let read = counters.global_loads.bytes + counters.copies.bytes + bulk;
-    let written = counters.global_stores.bytes;
+    let (read, written) = (counters.bytes_read(), counters.bytes_written());
     assert!(read >= work.bytes_read, "{what}: {kernel}: {read} bytes read, at least {work:?}");
     assert_eq!(written, work.bytes_written, "{what}: {kernel}: bytes written, and {work:?}");
     // Of the largest tensor cores' instructions of each kind.

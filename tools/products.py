@@ -86,10 +86,14 @@ def turns(matrix):
 
 
 def gated_error(out, a, b):
-    """The worst element, over what f16 and sums of such products may be off by."""
-    gate, up = (a.float() @ half.float().T for half in b.chunk(2))
-    expected = panels(torch.nn.functional.silu(gate) * up)
-    off = (out.float() - expected).abs() / (expected.abs() * 2.0**-10 + 2.0**-6)
+    """The worst element, over what f16, the activation and sums of such products may be off by."""
+    halves = b.chunk(2)
+    gate, up = (a.float() @ half.float().T for half in halves)
+    off_gate, off_up = (a.float().abs() @ half.float().abs().T * 2.0**-12 for half in halves)
+    activated = torch.nn.functional.silu(gate)
+    expected = activated * up
+    bound = 1.1 * off_gate * (up.abs() + off_up) + activated.abs() * off_up + expected.abs() * 2.0**-10
+    off = (out.float() - panels(expected)).abs() / (panels(bound) + 2.0**-14)
     return None if bool((off <= 1).all()) else off.max().item()
 
 

@@ -105,7 +105,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let model = file.model()?;
     let (limit, positions) = (model.config().context_length, plan.positions());
     if positions > limit {
-        let message = format!("{positions} positions do not fit into the model's context of {limit}");
+        let message = format!(
+            "{positions} positions do not fit into the model's context of {limit}: lower -p, -n or -d"
+        );
         return Err(UsageError(message).into());
     }
     let record = args.record.target(&[

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use gpu::simt::emulator::Counters;
 use serde::Serialize;
 
 use super::{Ceilings, Measured, Profile, Task};
@@ -316,14 +317,14 @@ impl Row {
         let bound = floor_seconds.zip(by_operations).map(|(all, by_operations)| {
             if 2.0 * by_operations > all { Bound::Operations } else { Bound::Memory }
         });
-        let counted = |of: fn(&gpu::simt::emulator::Counters) -> u64| {
+        let counted = |of: fn(&Counters) -> u64| {
             sum(&|launch| match &launch.launched.cost {
                 Cost::Counters(counters) => Some(of(counters) as f64),
                 Cost::Time { .. } => None,
             })
         };
-        let read = counted(|counters| counters.global_loads.bytes + counters.copies.bytes);
-        let written = counted(|counters| counters.global_stores.bytes);
+        let read = counted(Counters::bytes_read);
+        let written = counted(Counters::bytes_written);
         let traffic = read.zip(written).map(|(read, written)| Traffic {
             read,
             written,

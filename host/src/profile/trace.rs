@@ -41,8 +41,8 @@ pub fn write(out: &mut dyn Write, profile: &Profile) -> io::Result<()> {
             arguments["median_us"] = (median * 1e6).into();
         }
         if let Cost::Counters(counters) = &launched.cost {
-            arguments["bytes_loaded"] = (counters.global_loads.bytes + counters.copies.bytes).into();
-            arguments["bytes_stored"] = counters.global_stores.bytes.into();
+            arguments["bytes_loaded"] = counters.bytes_read().into();
+            arguments["bytes_stored"] = counters.bytes_written().into();
         }
         json!({
             "name": launched.kernel,

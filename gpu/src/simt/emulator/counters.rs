@@ -82,10 +82,28 @@ counters! {
     wgmma: u64,
     /// Bulk copies.
     bulk_copies: u64,
+    /// Bytes that they brought to shared memory.
+    bulk_loaded: u64,
+    /// Bytes that they brought from there.
+    bulk_stored: u64,
     /// Shuffles, counted per warp.
     shuffles: u64,
     /// Votes, counted per warp.
     votes: u64,
+}
+
+impl Counters {
+    /// Bytes asked of global memory, however they were.
+    #[must_use]
+    pub const fn bytes_read(&self) -> u64 {
+        self.global_loads.bytes + self.copies.bytes + self.bulk_loaded
+    }
+
+    /// Bytes that went to global memory.
+    #[must_use]
+    pub const fn bytes_written(&self) -> u64 {
+        self.global_stores.bytes + self.bulk_stored
+    }
 }
 
 macro_rules! add_fields {

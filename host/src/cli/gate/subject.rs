@@ -90,8 +90,9 @@ impl Opened {
         if positions <= context {
             return Ok(());
         }
-        let message =
-            format!("{positions} positions do not fit into the model's context of {context}: use fewer");
+        let message = format!(
+            "{positions} positions do not fit into the model's context of {context}: ask for fewer tokens"
+        );
         Err(UsageError(message))
     }
 

@@ -48,7 +48,7 @@ impl Parity for GatedWgmma {
 
     fn play<Q: Queue>(&self, trial: &mut Trial<'_, Q>) -> Result<(), Red> {
         let roundings = roundings_of_a_product(trial.queue());
-        let (quick, more) = ([[1, 8, 40], [3, 136, 72]], [[129, 144, 200], [100, 304, 72]]);
+        let (quick, more) = ([[130, 8, 40], [3, 136, 72]], [[129, 144, 200], [100, 304, 72]]);
         for shape @ [m, width, k] in trial.cases(&quick, &more, &[[517, 1496, 1024], [1094, 2048, 512]]) {
             let rows = Rows::<f16>::random(m, k, &mut trial.random);
             // Products of a deviation of 2: gates of every size, both signs.

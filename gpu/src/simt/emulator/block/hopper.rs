@@ -241,6 +241,7 @@ impl Hopper for Lane<'_> {
             let to =
                 state.shared.begin_bulk(to.address(), data.len(), state.clocks.now(thread), thread, site)?;
             state.counters.bulk_copies += 1;
+            state.counters.bulk_loaded += u64::from(bytes);
             state.mbarriers.at(barrier.address())?.begin(BulkCopy { thread, to, data });
             state.end_phase(barrier.address())
         });
@@ -257,6 +258,7 @@ impl Hopper for Lane<'_> {
                 block.context.memory.store(to.address() + u64::from(offset), &chunk, by)?;
             }
             state.counters.bulk_copies += 1;
+            state.counters.bulk_stored += u64::from(bytes);
             let stores = &mut state.bulk_stores[thread as usize];
             stores.pending.push((stores.closed, from.address(), bytes));
             Ok(())

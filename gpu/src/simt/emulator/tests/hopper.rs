@@ -101,6 +101,7 @@ fn run(seed: u64, broken: Broken) -> Result<(), EmulatorError> {
     let launch = one_block(CONSUMERS + 32, STAGE_BYTES + 16);
     play(&mut memory, seed, launch, move |s: Lane<'_>| pipeline(s, from, broken)).map(|counters| {
         assert_eq!((counters.wgmma, counters.bulk_copies), (u64::from(4 * ROUNDS), u64::from(ROUNDS)));
+        assert_eq!(counters.bytes_read(), u64::from(ROUNDS * STAGE_BYTES));
     })
 }
 
