@@ -13,6 +13,8 @@
 //! does not have are zero; rows that it does not have are never written, and may hold anything: as rows of
 //! an operand they only come into rows or columns of a product that nobody stores.
 //!
+//! Rows of weights have another order within 16 of them, see [`interleaved`].
+//!
 //! The swizzle makes the same chunk of eight neighbouring rows lie in different banks, and leaves a
 //! row's 64 columns in one run of 128 bytes, so that whoever writes a row writes whole sectors. (Without
 //! it a row's chunks would lie 128 bytes apart.)

@@ -3,7 +3,7 @@
 /// The parts that `tiles` tiles are worked on in, by `blocks` blocks: block `b` has parts `b`, `b + blocks`, ...
 ///
 /// A round takes as long as one part, however few blocks have one. Where at least half of the blocks would
-/// have none in the last round, its tiles are halves, and it takes half as long:
+/// have none in the last round, its tiles are halves, and it is shorter:
 ///
 /// ```text
 /// 10 tiles, 4 blocks    block 0  1  2  3
