@@ -77,6 +77,7 @@ impl Parity for MatmulF16 {
                 rows: &rows.values,
                 weights: &matrix.planes,
                 matrix: &matrix,
+                out_align: 8,
             };
             operands.play(trial, m, launch)?;
         }
@@ -123,6 +124,7 @@ impl<const REGISTERS: usize> Parity for MatmulWgmma<REGISTERS> {
                 rows: &rows.values,
                 weights: &in_tiles(&halves, [n, k]),
                 matrix: &matrix,
+                out_align: 16,
             };
             operands.play(trial, m, launch)?;
         }
@@ -140,6 +142,8 @@ struct Operands<'a, E, W> {
     weights: &'a [W],
     /// What they were made of, and are but for the rounding to f16.
     matrix: &'a Matrix,
+    /// What out is aligned to, and not more.
+    out_align: usize,
 }
 
 impl<E: Pod, W: Pod> Operands<'_, E, W> {
@@ -170,7 +174,7 @@ impl<E: Pod, W: Pod> Operands<'_, E, W> {
             let bias = biases.map(|biases| trial.input("bias", biases, 4)).transpose()?;
             let with = if bias.is_some() { ", with a bias" } else { "" };
             let case = format!("{m} × {n} × {k} of {format}{with}");
-            let found = trial.output(&case, m * n, 16, |queue, out| {
+            let found = trial.output(&case, m * n, self.out_align, |queue, out| {
                 Ok(launch(queue, out, input.view(), weights.view(), bias.as_ref().map(Guarded::view))?)
             })?;
             let Some(biases) = biases else {
