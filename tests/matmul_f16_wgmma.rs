@@ -143,12 +143,8 @@ fn gate_and_up_in_one_product_are_two_products_and_the_gate<M: Machine>(machine:
         let of =
             |i: usize| PlaneMatrix { bytes: planes[i].view(), format: formats[i], rows: width, columns: k };
         let sums = [0, 1].map(|i| {
-            let mut unpacked = machine.output("unpacked", panels([width, k])).unwrap();
-            ops::unpack_f16(machine, unpacked.view_mut(), of(i)).unwrap();
             let mut sums = machine.output("sums", m * width).unwrap();
-            let (rows, weights) = (input.view(), unpacked.view());
-            ops::matmul_f16_wgmma(machine, sums.view_mut(), rows, weights, None, [m, width, k]).unwrap();
-            machine.synchronize().unwrap();
+            Wgmma::by_format::<M>()(machine, sums.view_mut(), rows.view(), of(i), None, m).unwrap();
             sums
         });
         let pair = panels([paired(width as u32) as usize, k]);

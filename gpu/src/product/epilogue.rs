@@ -13,7 +13,7 @@
 
 use super::panels::{PANEL_ROWS, interleaved};
 use super::tiling::Output;
-use super::{Activations, AsF16Panels};
+use super::{Activations, AsF16Panels, problem};
 use crate::activation::gated;
 use crate::fragment::{WARPGROUP_LANES, wgmma};
 use crate::simt::{Global, Hopper, Unit, Work, product};
@@ -93,10 +93,8 @@ impl Epilogue for Plain {
     const STORE: &'static str = "st.global.v4.b32";
     const STORED: u32 = 4;
 
-    fn work(&self, [m, n, k]: [u32; 3]) -> Work {
-        let biases = if self.bias.address() == 0 { 0 } else { 4 * u64::from(n) };
-        let read = (u64::from(m) + u64::from(n)) * AsF16Panels::value_bytes(k) + biases;
-        Work::moving(read, 4 * product([m, n])).multiplying(product([m, n, k]), Unit::TensorF16)
+    fn work(&self, shape @ [.., k]: [u32; 3]) -> Work {
+        problem::work(shape, self.bias, [AsF16Panels::value_bytes(k); 2])
     }
 
     #[inline(always)]

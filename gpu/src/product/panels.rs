@@ -53,8 +53,19 @@ pub struct PanelF16(pub f16);
 #[repr(transparent)]
 pub struct WeightPanelF16(pub f16);
 
-/// Rows of panels of two matrices, each with so many rows, whose panels take turns: 128 rows of the first, 128 of
-/// the second, the next 128 of the first.
+/// Which row of panels row `row` of a matrix is whose first row is row `first`, and whose panels begin `apart` rows
+/// apart; both are multiples of 128.
+#[inline(always)]
+#[must_use]
+pub const fn spread(row: u32, [first, apart]: [u32; 2]) -> u32 {
+    first + row / PANEL_ROWS * apart + row % PANEL_ROWS
+}
+
+/// Where two matrices lie whose panels take turns, for [`spread`]: 128 rows of the first, 128 of the second, the next
+/// 128 of the first.
+pub const TURNS: [[u32; 2]; 2] = [[0, 2 * PANEL_ROWS], [PANEL_ROWS, 2 * PANEL_ROWS]];
+
+/// Rows of panels of two matrices, each with so many rows, whose panels take [`TURNS`].
 #[inline(always)]
 #[must_use]
 pub const fn paired(rows: u32) -> u32 {

@@ -38,11 +38,8 @@ impl Product {
 
     /// What its kernels have to do, given the bytes of a row of input that are read.
     pub(super) fn work(&self, weights: Format, input_row_bytes: u64) -> Work {
-        let Self { m, n, k, .. } = *self;
-        let biases = if self.bias.address() == 0 { 0 } else { 4 * u64::from(n) };
-        let weights = u64::from(n) * plane_value_bytes(weights, k);
-        let read = u64::from(m) * input_row_bytes + weights + biases;
-        Work::moving(read, 4 * product([m, n])).multiplying(product([m, n, k]), Unit::TensorF16)
+        let Self { m, n, k, bias, .. } = *self;
+        work([m, n, k], bias, [input_row_bytes, plane_value_bytes(weights, k)])
     }
 
     /// Slabs of a row.
@@ -75,6 +72,14 @@ impl Product {
         // SAFETY: the row has elements of the piece.
         unsafe { B::load_piece(s, self.weights.row(row, stride), self.k, piece) }
     }
+}
+
+/// What a product of `m × n × k` into f32 has to do on the tensor cores, given the bytes that are read of a row of
+/// input and of a row of weights.
+pub(super) fn work([m, n, k]: [u32; 3], bias: Global<f32>, [input, weights]: [u64; 2]) -> Work {
+    let biases = if bias.address() == 0 { 0 } else { 4 * u64::from(n) };
+    let read = u64::from(m) * input + u64::from(n) * weights + biases;
+    Work::moving(read, 4 * product([m, n])).multiplying(product([m, n, k]), Unit::TensorF16)
 }
 
 /// The row of the tile and the piece of the slab that a thread unpacks as its `i`-th: eight

@@ -32,7 +32,7 @@
 
 use core::marker::PhantomData;
 
-use super::panels::{PANEL_ROWS, Panels, interleaved};
+use super::panels::{Panels, interleaved, spread};
 use super::weights::{CHUNKS, Weights};
 use super::{Activations, AsF16Panels};
 use crate::quant::Format;
@@ -61,10 +61,10 @@ pub struct UnpackF16<B> {
     pub n: u32,
     /// Columns: a multiple of the format's block and of 8.
     pub k: u32,
-    /// The row of out that the first one is: a multiple of 128.
+    /// The row of out that the first one is, see [`spread`].
     pub first: u32,
-    /// Rows of out from a panel of these weights to the next below it: a multiple of 128, and more than that if panels
-    /// of another matrix lie in between.
+    /// Rows of out from a panel of these weights to the next below it: 128, and more if panels of another matrix lie in
+    /// between.
     pub apart: u32,
     /// The format.
     pub format: PhantomData<B>,
@@ -158,8 +158,8 @@ impl<S: Simt, B: Weights> Kernel<S> for UnpackF16<B> {
             let column = piece * PIECE_ELEMENTS + (2 * pair as u32 + odd) * EIGHT;
             for (row, chunk) in [(row - odd, of_even), (row | 1, of_odd)] {
                 if row < self.n && column < panels.padded_columns() {
-                    let below = self.first + row / PANEL_ROWS * self.apart + row % PANEL_ROWS;
-                    let to = self.out.at(panels.chunk(interleaved(below), column));
+                    let place = interleaved(spread(row, [self.first, self.apart]));
+                    let to = self.out.at(panels.chunk(place, column));
                     // SAFETY: the chunk lies in the matrix, and is this lane's alone.
                     unsafe { s.store_global(to.cast(), chunk) };
                 }

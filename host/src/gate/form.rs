@@ -76,11 +76,17 @@ impl Form for f16 {
 
 /// Rows of f16 in tiles that are whole: there is room for more rows and columns than there are.
 pub trait Tiled: Pod {
-    /// An element.
-    fn new(value: f16) -> Self;
+    /// An element, which is its number and nothing besides.
+    #[must_use]
+    fn new(value: f16) -> Self {
+        bytemuck::cast(value)
+    }
 
     /// Its number.
-    fn value(self) -> f16;
+    #[must_use]
+    fn value(self) -> f16 {
+        bytemuck::cast(self)
+    }
 
     /// So many rows and columns, rounded up.
     fn padded(shape: [usize; 2]) -> [usize; 2];
@@ -90,14 +96,6 @@ pub trait Tiled: Pod {
 }
 
 impl Tiled for PanelF16 {
-    fn new(value: f16) -> Self {
-        Self(value)
-    }
-
-    fn value(self) -> f16 {
-        self.0
-    }
-
     fn padded([rows, columns]: [usize; 2]) -> [usize; 2] {
         [rows.next_multiple_of(panels::ROWS as usize), Panels::new(columns as u32).padded_columns() as usize]
     }
@@ -108,14 +106,6 @@ impl Tiled for PanelF16 {
 }
 
 impl Tiled for WeightPanelF16 {
-    fn new(value: f16) -> Self {
-        Self(value)
-    }
-
-    fn value(self) -> f16 {
-        self.0
-    }
-
     fn padded(shape: [usize; 2]) -> [usize; 2] {
         PanelF16::padded(shape)
     }
@@ -126,14 +116,6 @@ impl Tiled for WeightPanelF16 {
 }
 
 impl Tiled for SlabF16 {
-    fn new(value: f16) -> Self {
-        Self(value)
-    }
-
-    fn value(self) -> f16 {
-        self.0
-    }
-
     fn padded([rows, columns]: [usize; 2]) -> [usize; 2] {
         let columns = Slabs::new(columns as u32).padded_columns() as usize;
         [rows.next_multiple_of(slabs::SLAB_ROWS as usize), columns]

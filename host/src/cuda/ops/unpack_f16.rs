@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use gpu::product::panels::{PANEL_ROWS, paired};
+use gpu::product::panels::{PANEL_ROWS, TURNS, paired};
 use gpu::product::{Panels, UnpackF16, WeightPanelF16};
 use gpu::quant::with_block;
 
@@ -33,11 +33,11 @@ pub fn unpack_f16_pair(
     matrices: [PlaneMatrix<'_>; 2],
 ) -> Result<(), Error> {
     let [first, second] = matrices.map(|matrix| [matrix.rows, matrix.columns]);
-    for (weights, begin) in matrices.into_iter().zip([0, PANEL_ROWS]) {
+    for (weights, turn) in matrices.into_iter().zip(TURNS) {
         with_block!(weights.format, B => Check::<UnpackF16<B>>::new(queue).that(first == second, || {
             format!("a pair of {} × {} and {} × {}", first[0], first[1], second[0], second[1])
         })?);
-        unpack(queue, &mut out, weights, paired, [begin, 2 * PANEL_ROWS])?;
+        unpack(queue, &mut out, weights, paired, turn)?;
     }
     Ok(())
 }

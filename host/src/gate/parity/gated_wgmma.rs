@@ -1,7 +1,7 @@
 //! `matmul_f16_wgmma_gated` against f64.
 
 use gpu::activation::Gate;
-use gpu::product::panels::{PANEL_ROWS, paired};
+use gpu::product::panels::{TURNS, paired, spread};
 use gpu::product::{PanelF16, WeightPanelF16};
 use half::f16;
 
@@ -24,12 +24,10 @@ pub struct GatedWgmma;
 
 /// Rows of gate and of up, in the order in which their panels take turns; what is in between is NaN.
 fn in_turns([gate, up]: [&[f16]; 2], k: usize) -> Vec<f16> {
-    let (rows, panel) = (gate.len() / k, PANEL_ROWS as usize);
-    let mut both = vec![f16::NAN; paired(rows as u32) as usize * k];
-    for (which, matrix) in [gate, up].into_iter().enumerate() {
-        for (row, elements) in matrix.chunks_exact(k).enumerate() {
-            let below = (2 * (row / panel) + which) * panel + row % panel;
-            both[below * k..][..k].copy_from_slice(elements);
+    let mut both = vec![f16::NAN; paired((gate.len() / k) as u32) as usize * k];
+    for (matrix, turn) in [gate, up].into_iter().zip(TURNS) {
+        for (row, elements) in (0..).zip(matrix.chunks_exact(k)) {
+            both[spread(row, turn) as usize * k..][..k].copy_from_slice(elements);
         }
     }
     both
